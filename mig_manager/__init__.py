@@ -1,0 +1,1 @@
+"""mig-manager: a node-level MIG manager for Kubernetes."""

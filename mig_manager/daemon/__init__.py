@@ -1,0 +1,1 @@
+"""The daemon: what it watches, the order of a run, and what it says on the Node."""

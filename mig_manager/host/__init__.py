@@ -1,0 +1,1 @@
+"""What lies on the host outside Kubernetes: the driver's files and commands."""

@@ -1,0 +1,1 @@
+"""A GPU, a cluster and a kubelet that behave, for the demo and the tests."""
