@@ -34,7 +34,12 @@ def _profile(
         placements=tuple(Placement(start, size) for start in starts),
         engines=engines,
         compute=tuple(
-            ComputeProfile(slices, slices, len(places), tuple(Placement(start, slices) for start in places))
+            ComputeProfile(
+                slices,
+                slices,
+                len(places) - (name == "3g.3gb" and slices == 1),
+                tuple(Placement(start, slices) for start in places),
+            )
             for slices, places in compute
         ),
     )
@@ -64,7 +69,7 @@ FOUR = GpuGeometry(
     ),
     "device",
 )
-"""Four slices, overlapping places for one profile, fewer 1g than there are slices."""
+"""Four slices, overlapping places for one profile, fewer 1g than slices, fewer 1c.3g than places for them."""
 
 ODD = GpuGeometry(
     "Odd",
