@@ -40,7 +40,7 @@ def test_alternatives_are_exactly_the_other_layouts_that_keep_as_much(geometry: 
                 gpu = state(geometry, [instance(geometry, name, at.start) for name, at in layout])
                 floor = plan_gpu(target(devices), gpu)
                 seen += _check_all(devices, gpu, floor, possible, chance)
-    assert seen > 150
+    assert seen > 100
 
 
 def _check_all(
