@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mig_manager.simulation.calls import Call
-from mig_manager.simulation.deletion import DeleteOptions, check_preconditions
-from mig_manager.simulation.disruption import budgets_of, is_ready
+from mig_manager.simulation.api.calls import Call
+from mig_manager.simulation.api.deletion import DeleteOptions, check_preconditions
+from mig_manager.simulation.api.disruption import budgets_of, is_ready
+from mig_manager.simulation.api.status import Cause, StatusError, bad_request, not_found
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import POD_DISRUPTION_BUDGETS, PODS
-from mig_manager.simulation.status import Cause, StatusError, bad_request, not_found
 from mig_manager.simulation.store import MemoryStore, now
 
 _VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from mig_manager.simulation.api.status import StatusError, bad_request
 from mig_manager.simulation.objects import Object, Resource
 from mig_manager.simulation.resources import (
     DAEMON_SETS,
@@ -15,7 +16,6 @@ from mig_manager.simulation.resources import (
     REPLICA_SETS,
     SECRETS,
 )
-from mig_manager.simulation.status import StatusError, bad_request
 
 Match = Callable[[Object], bool]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 
+from mig_manager.simulation.api.selectors import label_matches
+from mig_manager.simulation.api.status import Cause, bad_request, invalid
 from mig_manager.simulation.objects import Object, Resource
 from mig_manager.simulation.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -21,8 +23,6 @@ from mig_manager.simulation.resources import (
     ROLE_BINDINGS,
     ROLES,
 )
-from mig_manager.simulation.selectors import label_matches
-from mig_manager.simulation.status import Cause, bad_request, invalid
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mig_manager.simulation.calls import Call
-from mig_manager.simulation.garbage import FOREGROUND, ORPHAN
+from mig_manager.simulation.api.calls import Call
+from mig_manager.simulation.api.garbage import FOREGROUND, ORPHAN
+from mig_manager.simulation.api.status import bad_request, conflict, not_found, success
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import PODS, SERVICE_ACCOUNTS
-from mig_manager.simulation.status import bad_request, conflict, not_found, success
 from mig_manager.simulation.store import MemoryStore
 
 _FINALIZERS = {"Foreground": FOREGROUND, "Orphan": ORPHAN}

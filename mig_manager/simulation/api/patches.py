@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mig_manager.simulation.status import bad_request, unprocessable
+from mig_manager.simulation.api.status import bad_request, unprocessable
 from mig_manager.simulation.store import copy_json
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mig_manager.simulation.calls import Call
+from mig_manager.simulation.api.calls import Call
+from mig_manager.simulation.api.status import bad_request, not_found
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.status import bad_request, not_found
 from mig_manager.simulation.store import MemoryStore
 
 PodLog = Callable[[Object, str], str]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from mig_manager.simulation.api.status import StatusError
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.status import StatusError
 
 How = Literal["answer", "drop", "cut", "silent"]
 """`answer`: with the fault's status. `drop`: close the connection without a word. `cut`: close it inside a

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from mig_manager.simulation.calls import Call
-from mig_manager.simulation.conversion import from_stored
-from mig_manager.simulation.listing import read_version, selection
-from mig_manager.simulation.negotiation import Form, dump
+from mig_manager.simulation.api.calls import Call
+from mig_manager.simulation.api.conversion import from_stored
+from mig_manager.simulation.api.listing import read_version, selection
+from mig_manager.simulation.api.negotiation import Form, dump
+from mig_manager.simulation.api.status import Cause, StatusError, expired, invalid
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.status import Cause, StatusError, expired, invalid
 from mig_manager.simulation.store import CompactedError, Event, MemoryStore
 
 _EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]

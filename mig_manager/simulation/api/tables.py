@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mig_manager.simulation.durations import age
+from mig_manager.simulation.api.durations import age
+from mig_manager.simulation.api.podcells import pod_cells
 from mig_manager.simulation.objects import Object, Resource
-from mig_manager.simulation.podcells import pod_cells
 from mig_manager.simulation.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,

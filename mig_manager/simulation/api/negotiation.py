@@ -9,9 +9,9 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from mig_manager.simulation.api.status import bad_request, not_acceptable, unsupported_media
+from mig_manager.simulation.api.tables import partial, table
 from mig_manager.simulation.objects import Object, Resource
-from mig_manager.simulation.status import bad_request, not_acceptable, unsupported_media
-from mig_manager.simulation.tables import partial, table
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"

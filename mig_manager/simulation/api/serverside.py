@@ -9,10 +9,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mig_manager.simulation.api.status import StatusError, details_of
+from mig_manager.simulation.api.strategic import MERGE_KEYS
 from mig_manager.simulation.objects import Object, Resource
-from mig_manager.simulation.status import StatusError, details_of
 from mig_manager.simulation.store import copy_json, now
-from mig_manager.simulation.strategic import MERGE_KEYS
 
 Path = tuple[str, ...]
 """Steps as fieldsV1 writes them: `f:spec`, `k:{"name":"x"}`."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from mig_manager.simulation.calls import Call
+from mig_manager.simulation.api.calls import Call
+from mig_manager.simulation.api.status import StatusError, details_of, qualified
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -15,7 +16,6 @@ from mig_manager.simulation.resources import (
     ROLES,
     at_path,
 )
-from mig_manager.simulation.status import StatusError, details_of, qualified
 from mig_manager.simulation.store import MemoryStore
 
 MASTERS = "system:masters"

@@ -8,9 +8,9 @@ from typing import Literal
 
 from aiohttp import web
 
-from mig_manager.simulation.faults import Fault
-from mig_manager.simulation.status import expired
-from mig_manager.simulation.watch import Watch, error_line
+from mig_manager.simulation.api.faults import Fault
+from mig_manager.simulation.api.status import expired
+from mig_manager.simulation.api.watch import Watch, error_line
 
 Trouble = Literal["close", "cut", "silent", "gone"]
 """`close`: end the stream properly. `cut`: break it inside a chunk. `silent`: send nothing more.

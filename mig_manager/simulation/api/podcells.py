@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mig_manager.simulation.disruption import is_ready
-from mig_manager.simulation.durations import age
+from mig_manager.simulation.api.disruption import is_ready
+from mig_manager.simulation.api.durations import age
 from mig_manager.simulation.objects import Object
 
 

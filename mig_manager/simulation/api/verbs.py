@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mig_manager.simulation.calls import Call
-from mig_manager.simulation.conversion import from_stored, to_stored
-from mig_manager.simulation.deletion import DeleteOptions, delete
-from mig_manager.simulation.eviction import evict
-from mig_manager.simulation.listing import list_objects
-from mig_manager.simulation.objects import Object, Resource
-from mig_manager.simulation.patches import json_patch, merge_patch
-from mig_manager.simulation.resources import (
-    LEASES,
-    NAMESPACES,
-    NODES,
-    POD_DISRUPTION_BUDGETS,
-    SUBRESOURCES,
-)
-from mig_manager.simulation.scale import scale_of, scaled
-from mig_manager.simulation.serverside import apply_fields
-from mig_manager.simulation.status import (
+from mig_manager.simulation.api.calls import Call
+from mig_manager.simulation.api.conversion import from_stored, to_stored
+from mig_manager.simulation.api.deletion import DeleteOptions, delete
+from mig_manager.simulation.api.eviction import evict
+from mig_manager.simulation.api.listing import list_objects
+from mig_manager.simulation.api.patches import json_patch, merge_patch
+from mig_manager.simulation.api.scale import scale_of, scaled
+from mig_manager.simulation.api.serverside import apply_fields
+from mig_manager.simulation.api.status import (
     Cause,
     StatusError,
     already_exists,
@@ -33,9 +25,17 @@ from mig_manager.simulation.status import (
     success,
     unsupported_media,
 )
+from mig_manager.simulation.api.strategic import strategic_merge
+from mig_manager.simulation.api.validation import require_types, type_problem, validate
+from mig_manager.simulation.objects import Object, Resource
+from mig_manager.simulation.resources import (
+    LEASES,
+    NAMESPACES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    SUBRESOURCES,
+)
 from mig_manager.simulation.store import MemoryStore, ObjectExistsError
-from mig_manager.simulation.strategic import strategic_merge
-from mig_manager.simulation.validation import require_types, type_problem, validate
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mig_manager.simulation.api.status import bad_request, modified
 from mig_manager.simulation.objects import Object, Resource
-from mig_manager.simulation.status import bad_request, modified
 
 
 def scale_of(resource: Resource, obj: Object) -> Object:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from mig_manager.simulation.api.status import bad_request, method_not_allowed, page_not_found
 from mig_manager.simulation.objects import Resource
 from mig_manager.simulation.resources import EVENTS, NEW_EVENTS, REVIEWS, SUBRESOURCES, at_path
-from mig_manager.simulation.status import bad_request, method_not_allowed, page_not_found
 
 _VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from mig_manager.simulation.authorization import (
+from mig_manager.simulation.api.authorization import (
     Authorizer,
     User,
     access_of,
@@ -19,19 +19,19 @@ from mig_manager.simulation.authorization import (
     forbidden,
     review,
 )
-from mig_manager.simulation.calls import Call, read_call
-from mig_manager.simulation.discovery import document
-from mig_manager.simulation.faults import Fault, Faults, Request, RequestLog
-from mig_manager.simulation.negotiation import JSON, accepted, dump, read_body
+from mig_manager.simulation.api.calls import Call, read_call
+from mig_manager.simulation.api.discovery import document
+from mig_manager.simulation.api.faults import Fault, Faults, Request, RequestLog
+from mig_manager.simulation.api.negotiation import JSON, accepted, dump, read_body
+from mig_manager.simulation.api.openapi import openapi
+from mig_manager.simulation.api.podlog import PodLog, read_log
+from mig_manager.simulation.api.status import StatusError, bad_request
+from mig_manager.simulation.api.streams import Stream, Trouble, cut
+from mig_manager.simulation.api.verbs import answer
+from mig_manager.simulation.api.watch import Watch
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.openapi import openapi
-from mig_manager.simulation.podlog import PodLog, read_log
 from mig_manager.simulation.resources import REVIEWS
-from mig_manager.simulation.status import StatusError, bad_request
 from mig_manager.simulation.store import MemoryStore
-from mig_manager.simulation.streams import Stream, Trouble, cut
-from mig_manager.simulation.verbs import answer
-from mig_manager.simulation.watch import Watch
 
 _HEALTH = ("/healthz", "/livez", "/readyz")
 _READS = ("get", "list")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mig_manager.simulation.status import StatusError, bad_request
+from mig_manager.simulation.api.status import StatusError, bad_request
 from mig_manager.simulation.store import copy_json
 
 MERGE_KEYS: Mapping[str, str] = {

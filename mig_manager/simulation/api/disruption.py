@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
+from mig_manager.simulation.api.selectors import label_matches, labels_of
 from mig_manager.simulation.objects import Change, Object
 from mig_manager.simulation.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
-from mig_manager.simulation.selectors import label_matches, labels_of
 from mig_manager.simulation.store import MemoryStore, now
 
 _DISRUPTED_FOR = timedelta(minutes=2)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import base64
 import json
 
-from mig_manager.simulation.calls import Call
-from mig_manager.simulation.conversion import from_stored
+from mig_manager.simulation.api.calls import Call
+from mig_manager.simulation.api.conversion import from_stored
+from mig_manager.simulation.api.selectors import Match, field_selector, label_selector
+from mig_manager.simulation.api.status import StatusError, bad_request, expired
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.selectors import Match, field_selector, label_selector
-from mig_manager.simulation.status import StatusError, bad_request, expired
 from mig_manager.simulation.store import CompactedError, MemoryStore
 
 _TOO_OLD = (
