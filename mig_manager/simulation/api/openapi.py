@@ -24,17 +24,12 @@ _INFO = {"title": "Kubernetes", "version": VERSION}
 def openapi(path: str) -> Object | None:
     """The document at a path, or None. Building one imports the official client's models."""
     if path == "/openapi/v3":
-        return {
-            "paths": {each: {"serverRelativeURL": f"/openapi/v3/{each}"} for each in map(_place, _versions())}
-        }
-    for version in _versions():
+        places = [_place(each) for each in group_versions()]
+        return {"paths": {each: {"serverRelativeURL": f"/openapi/v3/{each}"} for each in places}}
+    for version in group_versions():
         if path == f"/openapi/v3/{_place(version)}":
             return _document(version)
     return None
-
-
-def _versions() -> list[str]:
-    return group_versions()
 
 
 def _place(version: str) -> str:

@@ -97,7 +97,7 @@ def _answer(store: MemoryStore, call: Call, body: Object | None, content_type: s
         return Reply(201, _create(store, call, to_stored(call.resource, body)))
     if call.verb == "patch" and content_type == APPLY:
         return _apply(store, call, body)
-    return Reply(200, _update(store, call, body, content_type))
+    return _update(store, call, body, content_type)
 
 
 def _dry_run(resource: Resource, options: Object) -> bool:
@@ -140,7 +140,7 @@ def _create(store: MemoryStore, call: Call, obj: Object) -> Object:
         raise already_exists(call.resource, meta["name"]) from None
 
 
-def _update(store: MemoryStore, call: Call, body: Object, content_type: str) -> Object:
+def _update(store: MemoryStore, call: Call, body: Object, content_type: str) -> Reply:
     scaling = call.subresource == "scale"
 
     def change(old: Object) -> Object:
@@ -158,12 +158,11 @@ def _update(store: MemoryStore, call: Call, body: Object, content_type: str) -> 
         return replacement(call, old, to_stored(call.resource, new))
 
     updated = store.update(call.stored, call.namespace, call.name, change)
+    if updated is None and call.verb == "update" and call.resource == LEASES:
+        return Reply(201, _create(store, call, to_stored(call.resource, body)))
     if updated is None:
-        creates = call.verb == "update" and call.resource == LEASES and not call.subresource
-        if not creates:
-            raise not_found(call.resource, call.name)
-        return _create(store, call, to_stored(call.resource, body))
-    return scale_of(call.resource, updated) if scaling else updated
+        raise not_found(call.resource, call.name)
+    return Reply(200, scale_of(call.resource, updated) if scaling else updated)
 
 
 def replacement(call: Call, old: Object, new: Object) -> Object:
