@@ -56,9 +56,9 @@ class ApiError(MigManagerError):
         self.status = status
         """The HTTP status code; 0 if there was no answer."""
         self.status_reason = status_reason
-        """The reason in the Status body: `NotFound`, `Conflict`, `Expired`, `TooManyRequests`..."""
+        """The reason in the Status body: `NotFound`, `Conflict`, `Expired`..."""
         self.causes = causes
-        """Reason and message of each cause in the Status body: `("DisruptionBudget", "The disruption...")`."""
+        """Reason and message of each cause in the Status body: `("DisruptionBudget", "The dis...")`."""
         self.retry_after = retry_after
         """Seconds that the server asks to wait."""
 
@@ -170,8 +170,9 @@ class Api:
     ) -> JsonObject:
         """Send one request and give the answer's body.
 
-        With a deadline, what may pass (no connection, 401, 409, 429, 5xx) is tried again until then, with growing
-        jittered pauses or as long as Retry-After says. Without one there is a single attempt. Raises ApiError.
+        With a deadline, what may pass (no connection, 401, 409, 429, 5xx) is tried again until then, with
+        growing jittered pauses or as long as Retry-After says. Without one there is a single attempt.
+        Raises ApiError.
         """
         payload = None if body is None else json.dumps(body).encode()
         headers = {"Accept": accept} | ({} if payload is None else {"Content-Type": content_type})
@@ -198,7 +199,8 @@ class Api:
     ) -> urllib3.BaseHTTPResponse:
         """Open a stream, such as a watch; reading from it fails after `silence_s` seconds without a byte.
 
-        The caller reads and closes it; `shutdown()` of it ends a blocked read from another thread. Raises ApiError.
+        The caller reads and closes it; `shutdown()` of it ends a blocked read from another thread.
+        Raises ApiError.
         """
         return self._send("GET", path, query, {"Accept": accept}, None, silence_s)
 
@@ -307,12 +309,12 @@ class _Session:
         self._configuration.connection_pool_maxsize = _CONNECTIONS
         try:
             if kubeconfig is None:
-                InClusterConfigLoader(
+                InClusterConfigLoader(  # type: ignore[no-untyped-call]
                     token_filename=str(service_account / "token"),
                     cert_filename=str(service_account / "ca.crt"),
                 ).load_and_set(self._configuration)
             else:
-                load_kube_config(
+                load_kube_config(  # type: ignore[no-untyped-call]
                     str(kubeconfig), client_configuration=self._configuration, persist_config=False
                 )
         except (ConfigException, OSError, ValueError) as error:
@@ -325,11 +327,11 @@ class _Session:
 
     def credentials(self) -> dict[str, str]:
         """The headers that say who we are; a service account's token is read again once a minute."""
-        return {
-            setting["key"]: setting["value"].strip()
-            for setting in self._configuration.auth_settings().values()
-            if setting["in"] == "header" and setting["value"]
-        } | {"User-Agent": "mig-manager"}
+        bearer = self._configuration.auth_settings().get("BearerToken")
+        headers = {"User-Agent": "mig-manager"}
+        if bearer is not None and bearer["value"]:
+            headers["Authorization"] = bearer["value"].strip()
+        return headers
 
     def close(self) -> None:
         self.pool.clear()

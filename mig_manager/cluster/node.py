@@ -76,9 +76,9 @@ class NodeClient:
     ) -> Node:
         """Change the Node depending on what it is: read, compute, patch that very version.
 
-        When another writer comes between, it is read and computed again, until the deadline. `node`, if given, is
-        taken as read already. Nothing is written when `compute` gives None or an empty change. Raises ApiError,
-        and whatever `compute` raises.
+        When another writer comes between, it is read and computed again, until the deadline. `node`, if
+        given, is taken as read already. Nothing is written when `compute` gives None or an empty change.
+        Raises ApiError, and whatever `compute` raises.
         """
         while True:
             node = node or self.get(deadline=deadline)

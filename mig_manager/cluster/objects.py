@@ -29,7 +29,7 @@ def parse_count(text: str | int) -> int:
         return int(text)
     from kubernetes.utils.quantity import parse_quantity
 
-    return int(parse_quantity(text))
+    return int(parse_quantity(text))  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Node:
     unschedulable: bool
     taints: tuple[Taint, ...]
     capacity: Mapping[str, int]
-    """Extended resources (names with a slash) only: `{"nvidia.com/gpu": 2}`. The same holds for allocatable."""
+    """Extended resources (names with a slash) only: `{"nvidia.com/gpu": 2}`; likewise allocatable."""
     allocatable: Mapping[str, int]
     heartbeat: datetime | None
     """When the kubelet last wrote this status, by the Ready condition; whole seconds."""
@@ -124,7 +124,7 @@ class Pod:
     mirror: bool
     """Whether it stands for a static pod of the kubelet, which the API cannot end."""
     resources: frozenset[str]
-    """Extended resources that any container or init container requests or is limited to, in an amount above zero."""
+    """Extended resources, in an amount above zero, in requests or limits of any container or init container."""
     claims: bool
     """Whether it has resource claims."""
     grace_s: int
