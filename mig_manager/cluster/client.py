@@ -151,10 +151,15 @@ class Api:
         return self.request("POST", path, query, body=body, deadline=deadline)
 
     def delete(
-        self, path: str, body: JsonObject | None = None, *, deadline: Deadline | None = None
+        self,
+        path: str,
+        body: JsonObject | None = None,
+        *,
+        retry_conflict: bool = True,
+        deadline: Deadline | None = None,
     ) -> JsonObject:
         """Delete an object; `body` holds DeleteOptions."""
-        return self.request("DELETE", path, body=body, deadline=deadline)
+        return self.request("DELETE", path, body=body, retry_conflict=retry_conflict, deadline=deadline)
 
     def request(
         self,

@@ -124,7 +124,7 @@ class Pod:
     mirror: bool
     """Whether it stands for a static pod of the kubelet, which the API cannot end."""
     resources: frozenset[str]
-    """Extended resources, in an amount above zero, in requests or limits of any container or init container."""
+    """Extended resources, above zero, in requests or limits of any container or init container."""
     claims: bool
     """Whether it has resource claims."""
     grace_s: int

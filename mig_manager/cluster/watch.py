@@ -117,7 +117,7 @@ class ObjectWatch(Generic[T]):
 
     @property
     def objects(self) -> Mapping[str, T]:
-        """The latest objects by uid; never changed in place. Raises MigManagerError if the thread has died."""
+        """The latest objects by uid; never changed in place. Raises MigManagerError if the thread died."""
         if self._death is not None:
             raise MigManagerError(
                 Reason.API_ERROR, f"The watch of {self._title} has died: {self._death!r}. Restart the daemon."
