@@ -1,7 +1,7 @@
 """Getting pods off the GPUs, so that nobody loses more than has to be.
 
-Nothing is evicted before a dry run has shown that every eviction would be accepted. A PodDisruptionBudget that
-refuses is asked again until the deadline, and named if it still refuses then.
+Nothing is evicted before a dry run has shown that every eviction would be accepted. A PodDisruptionBudget
+that refuses is asked again until the deadline, and named if it still refuses then.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 
 from loguru import logger
 
@@ -81,8 +81,8 @@ def drain(
 ) -> DrainReport:
     """Make the pods go that are in the way, and come back when they are gone.
 
-    `victims` gives the pods that are in the way now; it is asked again whenever the pods of the node change, so
-    pods that appear meanwhile are drained too. A pod is gone when `pods` has no object with its uid any more.
+    `victims` gives the pods that are in the way now; it is asked again whenever the pods of the node change,
+    so pods that appear meanwhile are drained too. A pod is gone when `pods` has no object with its uid.
 
     Raises MigManagerError: EvictionBlocked (nothing, or not all, could be evicted before the deadline: names
     pods and PodDisruptionBudgets), DrainTimeout (pods did not end in time), DrainRequired (mode off); and
@@ -153,7 +153,7 @@ class _Drain:
             if self._options.mode is not DrainMode.WAIT:
                 self._act()
             self._give_up_in_time()
-            self._signal.wait(lambda seen=seen: self._news(seen), Deadline(self._next_moment()))  # type: ignore[misc]
+            self._signal.wait(partial(self._news, seen), Deadline(self._next_moment()))
 
     def _look(self) -> frozenset[str]:
         """Bring the cases up to date with the pods; gives the uids of all that there are."""
@@ -182,6 +182,8 @@ class _Drain:
                 continue
             error = case.attempt.result()
             case.attempt = None
+            if case.gone_by is not None:
+                continue
             if error is None or error.status == 404:
                 case.obstacle = ""
                 if self._rehearsing:
@@ -263,15 +265,14 @@ class _Drain:
 
     def _give_up_in_time(self) -> None:
         now = time.monotonic()
-        stuck = [
-            case.pod for case in self._cases.values() if case.gone_by is not None and case.gone_by <= now
-        ]
+        cases = self._cases.values()
+        stuck = [case.pod for case in cases if case.gone_by is not None and case.gone_by <= now]
         if stuck:
             raise MigManagerError(Reason.DRAIN_TIMEOUT, self._stuck_in_words(stuck))
-        if now < self._limit or all(case.gone_by is not None for case in self._cases.values()):
+        if now < self._limit or all(case.gone_by is not None for case in cases):
             return
         if self._options.mode is DrainMode.WAIT:
-            running = name_pods(case.pod for case in self._cases.values())
+            running = name_pods(case.pod for case in cases)
             raise MigManagerError(
                 Reason.DRAIN_TIMEOUT,
                 f"These pods were still running after {now - self._began:.0f} s: {running}.",
@@ -307,10 +308,7 @@ class _Drain:
 
     def _ending(self, case: _Case) -> None:
         """The pod has been told to end, by us or by someone else."""
-        grace = float(self._grace_of(case.pod))
-        if case.pod.deleted is not None:
-            left = (case.pod.deleted - datetime.now(UTC)).total_seconds()
-            grace = min(grace, max(0.0, left)) if case.passed is None else grace
+        grace = self._grace_of(case.pod) if case.pod.deleted is None else case.pod.grace_s
         case.gone_by = min(
             time.monotonic() + grace + self._options.margin_s, self._began + self._options.cap_s
         )
@@ -337,17 +335,19 @@ class _Drain:
 
     def _next_moment(self) -> float:
         """When something is due even if nothing changes."""
-        moments = [self._limit]
+        moments: list[float] = []
         for case in self._cases.values():
             if case.gone_by is not None:
                 moments.append(case.gone_by)
-            elif case.attempt is None and case.next_try > time.monotonic():
+                continue
+            moments.append(self._limit)
+            if case.attempt is None and case.next_try > time.monotonic():
                 moments.append(case.next_try)
         return min(moments)
 
 
 def _budget_in_words(cause: str, pod: Pod) -> str:
-    """The cause in a refusal by a PodDisruptionBudget, such as `The disruption budget web needs 2 healthy...`."""
+    """The cause of a refusal, such as `The disruption budget web needs 2 healthy pods...`, and what helps."""
     words = re.sub(r"^The disruption budget", "PodDisruptionBudget", cause).rstrip(".")
     if not pod.ready:
         words += " (the pod is not Ready; unhealthyPodEvictionPolicy AlwaysAllow would let it go)"

@@ -128,7 +128,7 @@ class Pod:
     claims: bool
     """Whether it has resource claims."""
     grace_s: int
-    """spec.terminationGracePeriodSeconds."""
+    """The grace period it is being deleted with, else the one of its spec."""
     phase: str
     ready: bool
     """Whether the Ready condition is True."""
@@ -149,7 +149,7 @@ class Pod:
         status = obj.get("status") or _NOTHING
         owner = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), None)
         ready = next((c for c in status.get("conditions") or () if c.get("type") == "Ready"), _NOTHING)
-        grace = spec.get("terminationGracePeriodSeconds")
+        grace = meta.get("deletionGracePeriodSeconds", spec.get("terminationGracePeriodSeconds"))
         return cls(
             namespace=meta.get("namespace", ""),
             name=meta["name"],
