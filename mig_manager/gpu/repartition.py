@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.apply import PlacementRefusedError
@@ -36,6 +37,10 @@ class RepartitionError(MigManagerError):
         self.inventory = inventory
         """What the GPUs look like now; None where that could not be read, or was not for lack of time."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        rebuild = partial(type(self), restored=self.restored, inventory=self.inventory)
+        return (rebuild, (self.reason, self.message))
+
 
 def repartition(
     worker: GpuWorker, target: NodeTarget, plan: NodePlan, before: Inventory, reset: Reset
@@ -50,8 +55,8 @@ def repartition(
         reset: called with exactly the GPUs whose MIG mode is pending.
 
     Raises:
-        RepartitionError: with the reason of the failure once the previous layout is back; ROLLBACK_FAILED when
-            it is not; INTERRUPTED, with nothing put back, after `worker.stop_after_call`.
+        RepartitionError: with the failure's own reason once the previous layout is back; ROLLBACK_FAILED when it
+            is not; INTERRUPTED, with nothing put back, after `worker.stop_after_call`.
     """
     calls = len(worker.calls)
     try:

@@ -33,7 +33,7 @@ _END_S = 10.0
 
 
 class HungWorkerError(MigManagerError):
-    """An NVML call, or the worker, did not come back in time. The process was killed; the GPU may still hang."""
+    """An NVML call, or the worker, did not come back in time; the process was killed. The GPU may hang on."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Reason.NVML_ERROR, message)
