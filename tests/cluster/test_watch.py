@@ -283,10 +283,8 @@ def test_stop_ends_the_thread_at_once_while_it_reads(
     began = time.monotonic()
     watch.stop()
     assert time.monotonic() - began < 0.1
-    for thread in threading.enumerate():
-        if thread.name == "watch Node gpu-1":
-            thread.join(1.0)
-            assert not thread.is_alive()
+    watch.join(1.0)
+    assert not watch.alive
 
 
 def test_readers_learn_that_a_watch_has_died(
@@ -337,5 +335,3 @@ def forwarding(port: int, target: int) -> Iterator[None]:
             yield
         finally:
             listener.shutdown(socket.SHUT_RDWR)
-
-
