@@ -294,7 +294,6 @@ class Api:
         with self._lock:
             if self._session is stale:
                 self._session = _Session(self._kubeconfig, self._service_account)
-                stale.close()
             return self._session
 
     def _at(self, method: str, path: str) -> str:
@@ -305,6 +304,7 @@ class _Session:
     """The credentials as they were read at one time, and connections that use them."""
 
     def __init__(self, kubeconfig: Path | None, service_account: Path) -> None:
+        import yaml
         from kubernetes.client import ApiClient, Configuration
         from kubernetes.config import ConfigException
         from kubernetes.config.incluster_config import InClusterConfigLoader
@@ -322,7 +322,15 @@ class _Session:
                 load_kube_config(  # type: ignore[no-untyped-call]
                     str(kubeconfig), client_configuration=self._configuration, persist_config=False
                 )
-        except (ConfigException, OSError, ValueError) as error:
+        except (
+            ConfigException,
+            OSError,
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            yaml.YAMLError,
+        ) as error:
             source = (
                 "the service account of this pod" if kubeconfig is None else f"the kubeconfig {kubeconfig}"
             )

@@ -51,8 +51,8 @@ def not_fresh(
     """Why the allocatable resources of a Node are not (yet) the fresh ones; None when they are.
 
     They must be exactly `expected` (zeros do not count), and this must be news: seen to change since the
-    plugin was started again (`changed`), or written by the kubelet after the new plugin pod became Ready. Both
-    times of the latter have whole seconds, so the status must be from a later second.
+    plugin was started again (`changed`), or written by the kubelet after the new plugin pod became Ready.
+    Both times of the latter have whole seconds, so the status must be from a later second.
     """
     wanted = {name: count for name, count in expected.items() if count}
     found = advertised(node, patterns)

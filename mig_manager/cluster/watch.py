@@ -105,6 +105,15 @@ class ObjectWatch(Generic[T]):
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
+    def join(self, wait_s: float) -> None:
+        """Wait until the thread has ended, after `stop`."""
+        self._thread.join(wait_s)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     @property
     def synced(self) -> bool:
         """Whether the state has been read at least once, so that `objects` means something."""
