@@ -29,7 +29,7 @@ def plan_document(plan: NodePlan, inventory: Inventory) -> Document:
     }
 
 
-def refusal_document(layout: str, error: MigManagerError) -> Document:
+def refusal_document(layout: str | None, error: MigManagerError) -> Document:
     """A layout that these GPUs cannot take, or that cannot be read, in the same shape."""
     return {
         "layout": layout,
@@ -82,6 +82,11 @@ def layout_document(inventory: Inventory, name: str) -> str:
 def devices_of(instance: GpuInstance) -> list[MigProfile]:
     """The MIG devices that an instance holds."""
     return [instance.profile.split(item.slices) for item in instance.compute]
+
+
+def span(placement: Placement) -> str:
+    """The slices of a placement: `4`, `0-3`."""
+    return str(placement.start) if placement.size == 1 else f"{placement.start}-{placement.end - 1}"
 
 
 def _gpu_plan(plan: GpuPlan, state: GpuState) -> Document:

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from rich.text import Text
 
+from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import Placement
 from mig_manager.planning.plan import GpuPlan, KeptInstance, NewInstance
 from mig_manager.planning.state import GpuInstance, GpuState
@@ -181,11 +182,7 @@ def _key(instance: GpuInstance) -> tuple[object, ...]:
 
 
 def _instance_box(instance: GpuInstance, mark: Mark = Mark.NONE) -> Box:
-    slices = tuple(item.slices for item in instance.compute)
-    if not slices:
-        split = "no compute"
-    else:
-        split = "" if slices == (instance.profile.gpu_slices,) else _split(slices)
+    split = _split(instance.profile, [item.slices for item in instance.compute])
     note = " ".join(word for word in ("busy" if instance.busy else "", split) if word)
     profile = instance.profile
     style = _MARK_STYLE[mark] if mark else _SIZE_STYLE.get(profile.gpu_slices, "black on white")
@@ -199,18 +196,21 @@ def _kept_box(kept: KeptInstance) -> Box:
         return box
     inside = [item.slices for item in kept.instance.compute if item not in kept.destroy]
     inside += [item.slices for item in kept.create]
-    note = " ".join(word for word in ("busy" if kept.instance.busy else "", f"now {_split(inside)}") if word)
+    inner = f"now {_split(kept.instance.profile, inside) or 'whole'}"
+    note = " ".join(word for word in ("busy" if kept.instance.busy else "", inner) if word)
     return Box(box.placement, box.title, box.suffix, note, Mark.KEEP, box.style)
 
 
 def _new_box(new: NewInstance) -> Box:
-    slices = tuple(item.slices for item in new.compute)
-    note = "" if slices == (new.profile.gpu_slices,) else _split(slices)
+    note = _split(new.profile, [item.slices for item in new.compute])
     title = str(new.profile).removesuffix(new.profile.suffix)
     return Box(new.placement, title, new.profile.suffix, note, Mark.CREATE, _MARK_STYLE[Mark.CREATE])
 
 
-def _split(slices: Iterable[int]) -> str:
+def _split(profile: MigProfile, slices: Sequence[int]) -> str:
+    """The compute instances as they share an instance; empty where one has it whole."""
+    if list(slices) == [profile.gpu_slices]:
+        return ""
     return "+".join(f"{count}c" for count in sorted(slices, reverse=True)) or "no compute"
 
 
@@ -245,7 +245,11 @@ def _border(slices: int, inner: int, above: Row | None, below: Row | None, look:
 
 
 def _edges(current: Row | None) -> set[int]:
-    return {edge for box in current.boxes for edge in (box.placement.start, box.placement.end)} if current else set()
+    return (
+        {edge for box in current.boxes for edge in (box.placement.start, box.placement.end)}
+        if current
+        else set()
+    )
 
 
 def _joint(position: int, slices: int, up: bool, down: bool, look: Look) -> str:

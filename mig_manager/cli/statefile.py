@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
+from mig_manager.cli.documents import span
 from mig_manager.cli.errors import InputError
 from mig_manager.errors import MigManagerError
 from mig_manager.layouts.layout import GpuIdentity
@@ -204,9 +205,9 @@ def _instances(field: _Field, geometry: GpuGeometry | None) -> tuple[GpuInstance
             shared = instance.placement.mask & earlier.placement.mask
             if shared:
                 item.fail(
-                    f"{instance.profile} at {_span(instance.placement)} lies on memory slice "
+                    f"{instance.profile} at {span(instance.placement)} lies on memory slice "
                     f"{shared.bit_length() - 1}, where {other.place} ({earlier.profile} at "
-                    f"{_span(earlier.placement)}) lies as well"
+                    f"{span(earlier.placement)}) lies as well"
                 )
         placed.append((item, instance))
         if sum(earlier.profile == profile.name for _, earlier in placed) > profile.max_instances:
@@ -225,17 +226,20 @@ def _profile(field: _Field, geometry: GpuGeometry) -> InstanceProfile:
 
 def _placement(fields: dict[str, _Field], profile: InstanceProfile, geometry: GpuGeometry) -> Placement:
     start = fields["start"].whole()
-    allowed = ", ".join(_span(placement) for placement in profile.placements)
+    allowed = ", ".join(span(placement) for placement in profile.placements)
     fitting = [placement for placement in profile.placements if placement.start == start]
     if not fitting:
-        fields["start"].fail(f"no {profile.name} of {geometry.model} starts at {start}; allowed slices: {allowed}")
+        fields["start"].fail(
+            f"no {profile.name} of {geometry.model} starts at {start}; allowed slices: {allowed}"
+        )
     if "size" not in fields:
         return fitting[0]
     size = fields["size"].whole()
-    for placement in fitting:
-        if placement.size == size:
-            return placement
-    fields["size"].fail(f"no {profile.name} of {geometry.model} has {size} slices at {start}; allowed: {allowed}")
+    if Placement(start, size) not in fitting:
+        fields["size"].fail(
+            f"no {profile.name} of {geometry.model} has {size} slices at {start}; allowed slices: {allowed}"
+        )
+    return Placement(start, size)
 
 
 def _compute(
@@ -267,10 +271,6 @@ def _compute(
 
 def _total(slices: Iterable[int]) -> str:
     return " + ".join(map(str, slices))
-
-
-def _span(placement: Placement) -> str:
-    return str(placement.start) if placement.size == 1 else f"{placement.start}-{placement.end - 1}"
 
 
 def _did_you_mean(word: str, choices: Sequence[str]) -> str:
