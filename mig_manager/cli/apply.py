@@ -36,10 +36,11 @@ def apply(
     simulate_state: SimulateState = None,
     driver_root: DriverRoot = None,
 ) -> None:
-    """Change the GPUs of this machine into a layout, and read back that it holds.
+    """Make the GPUs of this machine look like a layout.
 
-    Talks to the GPUs alone: it drains no pod and stops no GPU client; on a Kubernetes node, set the label
-    instead. If a GPU refuses, all GPUs get their previous layout back and the exit code is 3.
+    Reads back that it holds. Talks to the GPUs alone: it drains no pod and stops no GPU client; on a
+    Kubernetes node, set the label instead. If a GPU refuses, all GPUs get their previous layout back and the
+    exit code is 3.
     """
     from mig_manager.cli.choice import all_layouts, choose, read_book
     from mig_manager.cli.hardware import hardware

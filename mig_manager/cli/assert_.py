@@ -35,9 +35,10 @@ def assert_(
     simulate_state: SimulateState = None,
     driver_root: DriverRoot = None,
 ) -> None:
-    """Exit with 0 where the GPUs look like the layout, with 1 and the differences where they do not.
+    """Tell whether the GPUs look like a layout.
 
-    A pending mode change and leftovers that no MIG device shows are differences, too.
+    Exits with 0 where they do, with 1 and the differences where they do not. A pending mode change and
+    leftovers that no MIG device shows are differences, too.
     """
     from mig_manager.cli.choice import all_layouts, choose, read_book
     from mig_manager.cli.hardware import hardware

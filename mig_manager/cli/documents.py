@@ -15,6 +15,8 @@ from mig_manager.planning.state import GpuInstance, GpuState, Inventory
 
 Document = dict[str, Any]
 
+_SHARED_BY_SHAPE = frozenset({"compute", "engines", "placements"})
+
 
 def plan_document(plan: NodePlan, inventory: Inventory) -> Document:
     """A feasible plan, as `plan -o json` prints it."""
@@ -106,13 +108,15 @@ def _gpu_plan(plan: GpuPlan, state: GpuState) -> Document:
 
 
 def assumed_fields(plan: GpuPlan, state: GpuState) -> tuple[str, ...]:
-    """What the plan takes for granted: catalogue fields that were not read for this very model."""
+    """What the plan takes for granted: fields of the catalogue that were only read for the model's family.
+
+    Empty where no more is assumed than what every GPU of the same shape shares.
+    """
     if state.geometry is None or state.geometry.source == "device":
         return ()
-    used = {item.profile for item in plan.create}
-    return tuple(
-        sorted({name for item in state.geometry.profiles if item.name in used for name in item.assumed})
-    )
+    used = {item.profile for item in plan.create} | {item.instance.profile for item in plan.keep}
+    assumed = {name for item in state.geometry.profiles if item.name in used for name in item.assumed}
+    return tuple(sorted(assumed)) if assumed - _SHARED_BY_SHAPE else ()
 
 
 def _kept(kept: KeptInstance) -> Document:

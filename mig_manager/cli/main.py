@@ -41,9 +41,12 @@ for module in (plan, apply, assert_, export, run):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        write(f"mig-manager {version('mig-manager')}\n")
+        try:
+            write(f"mig-manager {version('mig-manager')}\n")
+        except PackageNotFoundError:
+            write("mig-manager, run from its source tree\n")
         raise typer.Exit
 
 
@@ -62,7 +65,7 @@ def command_line(arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments) or ["--help"], prog_name="mig-manager", standalone_mode=False)
     except typer.TyperException as error:
-        complain(f"error: {error.format_message()}")
+        complain("error: " + error.format_message().replace("Value error, ", ""))
         context = getattr(error, "ctx", None)
         if context is not None:
             complain(f"Try '{context.command_path} --help'.")

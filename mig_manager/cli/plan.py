@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,12 +61,12 @@ def plan(
 
     Exits with 0 where the layout fits, with 2 and the reason where it does not.
     """
-    from mig_manager.cli.choice import all_layouts, read_book
-
     if current is not None and (simulate is not None or simulate_state is not None):
         raise typer.BadParameter(
             "cannot go with --simulate; one of them says what the GPUs are", param_hint="--current"
         )
+    from mig_manager.cli.choice import all_layouts, read_book
+
     try:
         book = read_book(config_file)
         inventory = _inventory(current, simulate, simulate_state, driver_root)
@@ -93,7 +94,19 @@ def _inventory(
     from mig_manager.cli.hardware import hardware
 
     with hardware(simulate=simulate, simulate_state=simulate_state, driver_root=driver_root) as gpus:
-        return gpus.worker.inventory()
+        inventory = gpus.worker.inventory()
+    return inventory if simulate is None and simulate_state is None else _from_catalogue(inventory)
+
+
+def _from_catalogue(inventory: Inventory) -> Inventory:
+    """Simulated GPUs know no more than the catalogue does: what it assumes stays marked."""
+    from mig_manager.planning.catalogue import model_of
+
+    states = []
+    for state in inventory.gpus:
+        model = model_of(state.gpu)
+        states.append(replace(state, geometry=model.geometry) if model is not None else state)
+    return replace(inventory, gpus=tuple(states))
 
 
 def _show(layouts: LayoutBook, name: str, inventory: Inventory, output: Output) -> None:

@@ -224,7 +224,7 @@ def _boxes(inner: int, current: Row, look: Look) -> list[Text]:
     widths = [box.placement.size * (inner + 1) - 1 for box in current.boxes]
     columns = [box.lines(width) for box, width in zip(current.boxes, widths, strict=True)]
     lines = []
-    for level in range(max(2, *(len(column) for column in columns))):
+    for level in range(max(1, *(len(column) for column in columns))):
         line = Text(f"{current.label if level == 0 else '':<{_LABEL}}")
         for box, width, column in zip(current.boxes, widths, columns, strict=True):
             line.append(side, "dim")

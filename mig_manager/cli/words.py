@@ -31,9 +31,7 @@ def plan_lines(plan: NodePlan, inventory: Inventory, layout: Layout, look: Look)
     for alike in groups.values():
         lines += [*_gpu_lines(alike, states[alike[0].gpu.index], look), Text()]
     if plan.untouched:
-        for index in plan.untouched:
-            lines.append(_untouched(states[index].gpu, layout))
-        lines.append(Text())
+        lines += [*_untouched([states[index].gpu for index in plan.untouched], layout), Text()]
     if plan.changes:
         lines += [legend(look), Text()]
     return [*lines, summary(plan)]
@@ -96,7 +94,7 @@ def state_lines(inventory: Inventory, look: Look) -> list[Text]:
 
 def difference_lines(plan: NodePlan, *, mode_only: bool) -> list[str]:
     """Where the GPUs do not look like the layout that was planned; empty where they do."""
-    lines: list[str] = []
+    findings: dict[str, list[int]] = {}
     for item in plan.gpus:
         found: list[str] = []
         mig = item.mig
@@ -112,11 +110,12 @@ def difference_lines(plan: NodePlan, *, mode_only: bool) -> list[str]:
                 for kept in item.keep
                 if kept.destroy or kept.create
             ]
-            found += [f"has {_placed(gone)}, which the layout does not want"] * bool(gone)
-            found += [f"has no {_counted(new)}"] * bool(new)
-            found += [f"has other compute instances in {_placed(other)}"] * bool(other)
-        lines += [f"GPU {item.gpu.index}: {text}" for text in found]
-    return lines
+            found += [f"beyond the layout: {_placed(gone)}"] * bool(gone)
+            found += [f"lacks {_counted(new)}"] * bool(new)
+            found += [f"other compute instances in {_placed(other)}"] * bool(other)
+        for text in found:
+            findings.setdefault(text, []).append(item.gpu.index)
+    return [f"{gpu_numbers(indices)}: {text}" for text, indices in findings.items()]
 
 
 def gpu_numbers(indices: Sequence[int]) -> str:
@@ -167,13 +166,7 @@ def _gpu_lines(alike: Sequence[GpuPlan], state: GpuState, look: Look) -> list[Te
         lines.append(Text(f"  room for {', '.join(map(str, room))}", "dim"))
     assumed = assumed_fields(plan, state)
     if assumed:
-        lines.append(
-            Text(
-                f"  assumed  {', '.join(assumed)}: known for the family of this model, not for itself; "
-                "planned again from the GPU before anything is created",
-                "yellow",
-            )
-        )
+        lines.append(Text(f"  assumed  as in the model's family: {', '.join(assumed)}", "yellow"))
     if state.geometry is not None:
         lines += picture(state.geometry.memory_slices, plan_rows(plan, state), look)
     return lines
@@ -219,10 +212,16 @@ def _on(enabled: bool) -> str:
     return "on" if enabled else "off"
 
 
-def _untouched(gpu: GpuIdentity, layout: Layout) -> Text:
-    head = _head([gpu])
-    head.append(f"  untouched: {_why_untouched(gpu, layout)}")
-    return head
+def _untouched(gpus: Sequence[GpuIdentity], layout: Layout) -> list[Text]:
+    groups: dict[tuple[str, str], list[GpuIdentity]] = {}
+    for gpu in gpus:
+        groups.setdefault((gpu.model, _why_untouched(gpu, layout)), []).append(gpu)
+    lines = []
+    for (_, why), alike in groups.items():
+        head = _head(alike)
+        head.append(f"  untouched: {why}")
+        lines.append(head)
+    return lines
 
 
 def _why_untouched(gpu: GpuIdentity, layout: Layout) -> str:
