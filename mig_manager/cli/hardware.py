@@ -5,32 +5,31 @@ from __future__ import annotations
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from mig_manager.cli.errors import InputError
-from mig_manager.gpu.nvml import NvmlSource
+from mig_manager.errors import MigManagerError
+from mig_manager.gpu.nvml import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, NvmlCallError, NvmlSource
+from mig_manager.gpu.work import WorkerOptions
 from mig_manager.gpu.worker import GpuWorker
 from mig_manager.host.driver import find_library, reset_gpus
 from mig_manager.layouts.layout import GpuIdentity
 
-_RESET_TIMEOUT_S = 120.0
+_SIMULATED_RESET_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """Open access to the GPUs of one node."""
+    """Access to the GPUs of one node, open for the length of a command."""
 
     worker: GpuWorker
-    reset_command: tuple[str, ...]
-    """With `{gpus}` for the comma-joined UUIDs."""
-    reset_root: Path | None
-
-    def reset(self, gpus: Sequence[GpuIdentity]) -> None:
-        """Reset exactly these GPUs, in one command."""
-        reset_gpus(self.reset_command, gpus, root=self.reset_root, timeout_s=_RESET_TIMEOUT_S)
+    reset: Callable[[Sequence[GpuIdentity]], None]
+    """Resets exactly these GPUs, with one command."""
 
 
 @contextmanager
@@ -41,20 +40,59 @@ def hardware(
     driver_root: Path | None = None,
     reset_command: str | None = None,
 ) -> Iterator[Hardware]:
-    """Reach the GPUs for the length of one command.
+    """Reach the GPUs.
 
     Without `simulate_state` simulated GPUs are gone afterwards.
+
+    Raises:
+        InputError, MigManagerError: the options name no GPUs that can be.
     """
     if simulate is None and simulate_state is None:
-        command = tuple(shlex.split(reset_command)) if reset_command else _reset_command()
-        with GpuWorker(NvmlSource(library=find_library(driver_root))) as worker:
-            yield Hardware(worker, command, driver_root)
+        with _real(driver_root, reset_command) as gpus:
+            yield gpus
         return
     with _simulated_state(simulate, simulate_state) as state:
         source = NvmlSource(loader="mig_manager.simulation.nvml:install", argument=str(state))
         smi = (sys.executable, "-m", "mig_manager.simulation.nvidia_smi", "--state", str(state))
+        command = (*smi, "--gpu-reset", "-i", "{gpus}")
         with GpuWorker(source) as worker:
-            yield Hardware(worker, (*smi, "--gpu-reset", "-i", "{gpus}"), None)
+            yield Hardware(worker, partial(reset_gpus, command, root=None, timeout_s=_SIMULATED_RESET_S))
+
+
+@contextmanager
+def _real(driver_root: Path | None, reset_command: str | None) -> Iterator[Hardware]:
+    from mig_manager.daemon.settings import SettingsError, load_settings
+
+    given: dict[str, Any] = {"node_name": "this machine"}
+    if driver_root is not None:
+        given["driver_root"] = driver_root
+    if reset_command is not None:
+        given["reset_command"] = tuple(shlex.split(reset_command))
+    try:
+        settings = load_settings(**given)
+    except SettingsError as error:
+        raise InputError(str(error)) from error
+    source = NvmlSource(
+        library=find_library(settings.driver_root),
+        loader=settings.nvml_loader or None,
+        argument=settings.nvml_argument,
+    )
+    options = WorkerOptions(
+        parallel=settings.parallel_gpus,
+        in_use_window_s=settings.in_use_window,
+        call_timeout_s=settings.nvml_call_timeout,
+    )
+    reset = partial(
+        reset_gpus, settings.reset_command, root=settings.driver_root, timeout_s=settings.reset_timeout
+    )
+    try:
+        with GpuWorker(source, options=options) as worker:
+            yield Hardware(worker, reset)
+    except NvmlCallError as error:
+        if error.code not in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
+            raise
+        hint = "On a machine without GPUs, name some to simulate: --simulate 8xA100-SXM4-80GB"
+        raise MigManagerError(error.reason, f"{error.message}\n{hint}") from error
 
 
 @contextmanager
@@ -65,22 +103,15 @@ def _simulated_state(simulate: str | None, state: Path | None) -> Iterator[Path]
     models = parse_gpus(simulate) if simulate is not None else None
     if state is None:
         with tempfile.TemporaryDirectory(prefix="mig-manager-") as directory:
-            path = Path(directory) / "gpus.json"
+            path = Path(directory, "gpus.json")
             SimulatedGpus.create(path, models or ())
             yield path
-    elif models is None:
-        if not state.exists():
-            raise InputError(
-                f"--simulate-state {state}: there is no such file; name the GPUs as well to begin one: "
-                "--simulate 8xA100-SXM4-80GB"
-            )
-        yield state
-    elif state.exists():
-        yield state
     else:
-        SimulatedGpus.create(state, models)
+        if not state.exists():
+            if models is None:
+                raise InputError(
+                    f"--simulate-state {state}: there is no such file; name the GPUs as well to begin one: "
+                    "--simulate 8xA100-SXM4-80GB"
+                )
+            SimulatedGpus.create(state, models)
         yield state
-
-
-def _reset_command() -> tuple[str, ...]:
-    raise NotImplementedError

@@ -7,6 +7,7 @@ found and what is allowed.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -155,7 +156,7 @@ def _gpu(field: _Field, position: int) -> GpuState:
             bus_id="",
             model=model.names[0],
             device_id=_device_id(fields, model),
-            subsystem_id=0,
+            subsystem_id=model.subsystem_ids[0] if model.subsystem_ids else 0,
             mig_capable=model.geometry is not None,
         ),
         mig_current=enabled,
@@ -177,10 +178,9 @@ def _device_id(fields: dict[str, _Field], model: GpuModel) -> int:
     if "device_id" not in fields:
         return model.device_ids[0] if model.device_ids else 0
     text = fields["device_id"].text()
-    try:
-        return int(text, 16)
-    except ValueError:
+    if re.fullmatch("0x[0-9A-Fa-f]{1,8}", text) is None:
         fields["device_id"].fail(f"found {text!r}; allowed is a PCI device id such as 0x20B210DE")
+    return int(text, 16)
 
 
 def _instances(field: _Field, geometry: GpuGeometry | None) -> tuple[GpuInstance, ...]:

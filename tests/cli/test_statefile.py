@@ -48,12 +48,19 @@ def test_a_printed_state_is_read_back_the_same() -> None:
     first = inventory.gpus[0]
     assert (first.mig_current, first.mig_pending) == (True, False)
     assert [item.busy for item in first.instances] == [True, False, False, False]
-    assert [[compute.slices for compute in item.compute] for item in first.instances] == [[1], [1], [], [1, 1]]
+    assert [[compute.slices for compute in item.compute] for item in first.instances] == [
+        [1],
+        [1],
+        [],
+        [1, 1],
+    ]
     assert inventory.gpus[1].busy
 
 
 def test_what_is_left_out_is_taken_as_the_usual() -> None:
-    text = document({"model": "a100 sxm4 80gb", "mig": True, "instances": [{"profile": "3g.40gb", "start": 4}]})
+    text = document(
+        {"model": "a100 sxm4 80gb", "mig": True, "instances": [{"profile": "3g.40gb", "start": 4}]}
+    )
     state = parse_state(text, file="gpus.json").gpus[0]
     assert (state.gpu.index, state.gpu.uuid, state.gpu.model) == (0, "", A100)
     assert state.instances[0].placement == Placement(4, 4)
