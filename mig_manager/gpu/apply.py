@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu import nvml as codes
-from mig_manager.gpu.device import Compute, ComputeProfileInfo, Device, GpuProfileInfo, Instance
+from mig_manager.gpu.device import Device, Instance
 from mig_manager.gpu.nvml import NvmlCallError, call_error, code_text
 from mig_manager.gpu.profiles import choose_compute
+from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import Placement
 from mig_manager.planning.plan import GpuPlan, ModeChange, NewComputeInstance
@@ -25,7 +27,7 @@ _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
 
 
-class PlacementRefused(NvmlCallError):
+class PlacementRefusedError(NvmlCallError):
     """The GPU has no room for an instance where the model says there is some (INSUFFICIENT_RESOURCES)."""
 
     def __init__(self, function: str, gpu: int, message: str, profile_id: int, placement: Placement) -> None:
@@ -77,13 +79,11 @@ class GpuWork:
         for new in plan.create:
             what = f"creating {new.profile} at {new.placement.start}:{new.placement.size}"
             try:
-                instance = self._insist(
-                    what, lambda new=new: self._device.create(new.profile_id, new.placement)
-                )
+                instance = self._insist(what, partial(self._device.create, new.profile_id, new.placement))
             except NvmlCallError as error:
                 if error.code != codes.INSUFFICIENT_RESOURCES:
                     raise
-                raise PlacementRefused(
+                raise PlacementRefusedError(
                     error.function, self._device.index, error.message, new.profile_id, new.placement
                 ) from None
             self._create_computes(instance, new.profile, new.compute)
@@ -129,7 +129,7 @@ class GpuWork:
                         what,
                         owner.id,
                         compute.destroy,
-                        lambda p=profile.id, i=info.id: i in _ids(instance.compute_instances(p)),
+                        partial(_lists, instance, profile.id, info.id),
                     )
 
     def _until_gone(
@@ -167,7 +167,10 @@ class GpuWork:
                 break
             self._device.nvml.control.pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
-        found = f"it is {_on(current)}, and {_on(pending)} after the next reset (activation status: {code_text(status)})"
+        found = (
+            f"it is {_on(current)}, and {_on(pending)} after the next reset"
+            f" (activation status: {code_text(status)})"
+        )
         if status == codes.IN_USE:
             raise NvmlCallError(
                 "nvmlDeviceSetMigMode",
@@ -204,9 +207,7 @@ class GpuWork:
             what = (
                 f"creating a compute instance of {profile.slices} slices in {name} at {info.placement.start}"
             )
-            self._insist(
-                what, lambda p=profile, at=placement: instance.create_compute(p.id, at), instance_id=info.id
-            )
+            self._insist(what, partial(instance.create_compute, profile.id, placement), info.id)
 
     def _choices(
         self,
@@ -216,9 +217,9 @@ class GpuWork:
         *,
         alone: bool,
     ) -> list[list[Placement | None]]:
-        """Where each new compute instance may lie: where the plan says if the device allows it, else anywhere.
+        """Where each new compute instance may lie: where the plan says if the device allows it, or anywhere.
 
-        None leaves it to the device, which is right for one that has the GPU instance to itself.
+        None leaves it to the device: right for one that has the GPU instance to itself.
         """
         if alone and len(wanted) == 1 and wanted[0].placement is None:
             return [[None]]
@@ -226,9 +227,7 @@ class GpuWork:
         for profile, new in zip(profiles, wanted, strict=True):
             allowed = instance.compute_placements(profile.id)
             planned = new.placement
-            choices.append(
-                [planned] if planned is not None and planned in allowed else [each for each in allowed]
-            )
+            choices.append([planned] if planned is not None and planned in allowed else list(allowed))
         return choices
 
     def _profile(self, profile_id: int) -> GpuProfileInfo | None:
@@ -295,8 +294,8 @@ def _arrange(
     return search(0, used)
 
 
-def _ids(instances: Iterable[Compute]) -> set[int]:
-    return {each.info().id for each in instances}
+def _lists(instance: Instance, profile_id: int, compute_id: int) -> bool:
+    return any(each.info().id == compute_id for each in instance.compute_instances(profile_id))
 
 
 def _at(instance: GpuInstance) -> str:

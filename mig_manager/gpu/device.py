@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import byref, c_uint
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pynvml
 
 from mig_manager.gpu import nvml as codes
 from mig_manager.gpu.nvml import Nvml, NvmlCallError, text
+from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, InstanceInfo, Process
 from mig_manager.planning.geometry import Engines, Placement
 
 _T = TypeVar("_T")
@@ -26,51 +26,6 @@ _MOST_GPU_INSTANCES = 32
 _MOST_COMPUTE_INSTANCES = 32
 """A GPU instance has at most 8."""
 _NO_INSTANCE = 0xFFFFFFFF
-
-
-@dataclass(frozen=True, slots=True)
-class GpuProfileInfo:
-    """nvmlGpuInstanceProfileInfo_t."""
-
-    enum: int
-    id: int
-    slices: int
-    instances: int
-    multiprocessors: int
-    memory_mb: int
-    engines: Engines
-    name: str | None
-    """Only from drivers that have the second version of the call."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComputeProfileInfo:
-    """nvmlComputeInstanceProfileInfo_t."""
-
-    enum: int
-    id: int
-    slices: int
-    instances: int
-    multiprocessors: int
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceInfo:
-    """nvmlGpuInstanceInfo_t or nvmlComputeInstanceInfo_t, without the handles."""
-
-    id: int
-    profile_id: int
-    placement: Placement
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A process that runs on a GPU."""
-
-    pid: int
-    gpu_instance: int | None
-    """None outside MIG."""
-    compute_instance: int | None
 
 
 class Device:
@@ -206,13 +161,7 @@ class Device:
                     if error.code == codes.NOT_SUPPORTED:
                         break
                     raise
-                found.update(
-                    (
-                        Process(int(p.pid), _instance_id(p.gpuInstanceId), _instance_id(p.computeInstanceId)),
-                        None,
-                    )
-                    for p in running
-                )
+                found.update((_process(each), None) for each in running)
                 break
         return tuple(found)
 
@@ -313,6 +262,11 @@ class Compute:
 def _info(info: Any) -> InstanceInfo:
     placement = Placement(int(info.placement.start), int(info.placement.size))
     return InstanceInfo(int(info.id), int(info.profileId), placement)
+
+
+def _process(found: Any) -> Process:
+    gpu_instance, compute_instance = found.gpuInstanceId, found.computeInstanceId
+    return Process(int(found.pid), _instance_id(gpu_instance), _instance_id(compute_instance))
 
 
 def _instance_id(value: int | None) -> int | None:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from mig_manager.gpu import nvml as codes
-from mig_manager.gpu.device import ComputeProfileInfo, Device, GpuProfileInfo, Instance, Process
+from mig_manager.gpu.device import Device, Instance
 from mig_manager.gpu.nvml import Nvml, NvmlCallError, call_error, text
 from mig_manager.gpu.profiles import choose_compute, most_instances, profile_name, usual_compute
+from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, Process
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.catalogue import model_of
@@ -72,10 +73,7 @@ def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
     offers: dict[int, tuple[ComputeProfile, ...]] = {}
     if current:
         instances, offers = _Instances(device, processes).read(named)
-    geometry = _geometry(device, gpu.model, memory, named, offers)
-    if not geometry.profiles:
-        model = model_of(gpu)
-        geometry = model.geometry if model is not None and model.geometry is not None else geometry
+    geometry = _geometry(device, gpu.model, memory, named, offers) if named else _known(gpu)
     return GpuState(
         gpu=gpu,
         mig_current=current,
@@ -85,6 +83,12 @@ def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
         instances=instances,
         busy=outside,
     )
+
+
+def _known(gpu: GpuIdentity) -> GpuGeometry | None:
+    """From the catalogue: older drivers list no profiles while MIG is off."""
+    model = model_of(gpu)
+    return model.geometry if model is not None else None
 
 
 class _Instances:

@@ -59,7 +59,7 @@ _ADVICE = {
         "The NVML library and the loaded kernel modules are of different driver versions: the driver was"
         " upgraded. Reload the modules or reboot the node."
     ),
-    GPU_IS_LOST: "The GPU does not answer on the bus any more: look for Xid 79 in the kernel log, and reboot.",
+    GPU_IS_LOST: "The GPU does not answer on the bus any more: look for Xid 79 in the kernel log; reboot.",
     RESET_REQUIRED: "The GPU must be reset before it can be used again.",
 }
 

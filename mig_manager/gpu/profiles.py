@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from mig_manager.gpu.device import ComputeProfileInfo, GpuProfileInfo
+from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo
 from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
 from mig_manager.planning.geometry import ComputeProfile, Placement
 

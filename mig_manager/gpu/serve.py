@@ -52,8 +52,8 @@ class Reply:
     result: Result
     error: MigManagerError | None
     records: tuple[CallRecord, ...]
-    hung: bool = False
-    """Whether the worker is stuck in a call and must be killed."""
+    hung: str | None = None
+    """What the worker is stuck in, in words, when it must be killed."""
 
 
 class _Job:
@@ -120,8 +120,7 @@ class _Server:
             job = self._job if self._job is not None and not self._job.answered else None
             left, message = (None, "") if job is None else job.overdue(self.setup.options)
             if job is not None and left is not None and left <= 0:
-                error = MigManagerError(Reason.NVML_ERROR, message)
-                job.answer(Reply(None, error, tuple(job.control.records), hung=True))
+                job.answer(Reply(None, None, tuple(job.control.records), hung=message))
                 continue
             heard = wait([self.connection] if self._stopped else [self.connection, self._stop_fd], left)
             if self._stop_fd in heard:

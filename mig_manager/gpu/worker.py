@@ -32,6 +32,16 @@ _END_S = 10.0
 """How long a worker may take to finish the NVML call in hand when it is closed."""
 
 
+class HungWorkerError(MigManagerError):
+    """An NVML call, or the worker, did not come back in time; the process was killed. The GPU may hang on."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Reason.NVML_ERROR, message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.message,))
+
+
 class GpuWorker:
     """The GPUs of this node, through a worker process. One request at a time; use as a context manager.
 
@@ -83,7 +93,7 @@ class GpuWorker:
         """What all GPUs look like now.
 
         Raises:
-            MigManagerError: NVML_ERROR.
+            MigManagerError: NVML_ERROR; HungWorkerError, as from every request, where a call never came back.
         """
         return cast(Inventory, self._request("inventory", None))
 
@@ -99,7 +109,7 @@ class GpuWorker:
         """Create what is new.
 
         Raises:
-            MigManagerError: GPU_IN_USE, NVML_ERROR (PlacementRefused where the GPU has no room for an
+            MigManagerError: GPU_IN_USE, NVML_ERROR (PlacementRefusedError where the GPU has no room for an
                 instance), REBOOT_REQUIRED, VERIFY_FAILED, INTERRUPTED.
         """
         self._request("build", plan)
@@ -124,8 +134,9 @@ class GpuWorker:
                 raise MigManagerError(Reason.INTERRUPTED, "The change of the GPUs was interrupted.")
             reply = self._exchange(Request(operation, plan))
         self.calls.extend(reply.records)
-        if reply.hung:
+        if reply.hung is not None:
             self._end(0)
+            raise HungWorkerError(reply.hung)
         if reply.error is not None:
             raise reply.error
         return reply.result
@@ -144,8 +155,7 @@ class GpuWorker:
                 Reason.NVML_ERROR, f"The GPU worker process died during {request.operation}: {status}."
             ) from None
         self._end(0)
-        raise MigManagerError(
-            Reason.NVML_ERROR,
+        raise HungWorkerError(
             f"The GPU worker process has not answered {request.operation} for {timeout:g} s and was killed.",
         )
 

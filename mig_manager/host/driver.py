@@ -44,7 +44,7 @@ def find_library(driver_root: Path | None) -> Path | None:
 
 
 def _inside(root: Path, relative: Path) -> Path | None:
-    """The path with all links followed as a process chrooted to `root` would; None where links go in circles."""
+    """The path with links followed as a process chrooted to `root` would; None where they go in circles."""
     done: list[str] = []
     todo = list(reversed(relative.parts))
     links = 0

@@ -69,7 +69,7 @@ def _engine_limit(
     profiles: Sequence[InstanceProfile],
     present: Sequence[GpuInstance],
 ) -> Iterator[Limit]:
-    """The engines of the whole GPU: as many as the profile with the most has. No limit where one is unknown."""
+    """The engines of the whole GPU: what the profile with the most has. Unknown numbers limit nothing."""
     counts = {profile.profile_id: _engines(profile, engine) for profile in geometry.profiles}
     known = [count for count in counts.values() if count is not None]
     if len(known) < len(counts):
@@ -80,7 +80,7 @@ def _engine_limit(
 
 
 def _disproved(limit: Limit, geometry: GpuGeometry) -> bool:
-    """Whether plain profiles alone, as their placements allow them, use more engines than the GPU seems to have.
+    """Whether plain profiles alone, placed as allowed, can use more engines than the GPU seems to have.
 
     Such numbers do not divide the engines of the GPU among its instances, so they limit nothing. No model of
     the catalogue has them.

@@ -172,15 +172,14 @@ def _same(one: ComputeInstance, other: ComputeInstance) -> bool:
 
 def _layout(plan: GpuPlan) -> frozenset[tuple[Placement, int, tuple[int, ...]]]:
     """What a GPU looks like after a plan: instances with the slices of their compute instances."""
-    kept = [
-        (entry.instance.placement, entry.instance.profile_id, (*entry.stays, *entry.create))
-        for entry in plan.keep
-    ]
-    new = [(entry.placement, entry.profile_id, entry.compute) for entry in plan.create]
-    return frozenset(
-        (where, profile, tuple(sorted(one.slices for one in compute)))
-        for where, profile, compute in (*kept, *new)
-    )
+    layout = []
+    for entry in plan.keep:
+        slices = [*(one.slices for one in entry.stays), *(one.slices for one in entry.create)]
+        layout.append((entry.instance.placement, entry.instance.profile_id, tuple(sorted(slices))))
+    for new in plan.create:
+        slices = [one.slices for one in new.compute]
+        layout.append((new.placement, new.profile_id, tuple(sorted(slices))))
+    return frozenset(layout)
 
 
 def _invalid(target: GpuTarget, message: str) -> MigManagerError:
