@@ -89,7 +89,9 @@ def test_an_impossible_layout_is_told_on_stderr_and_as_json(cli: Cli, tmp_path: 
     assert "ImpossibleLayout" in text.err
 
 
-def test_commands_compose_over_the_state_file(cli: Cli, layouts: Path, node: list[object], tmp_path: Path) -> None:
+def test_commands_compose_over_the_state_file(
+    cli: Cli, layouts: Path, node: list[object], tmp_path: Path
+) -> None:
     applied = cli("apply", "-f", layouts, "-c", "slim", *node)
     assert applied.code == 0, applied.err
     assert "read back" in applied.out

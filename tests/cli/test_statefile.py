@@ -1,4 +1,4 @@
-"""State files: what `export -o json` prints is read back the same, and every mistake is named with its place."""
+"""State files: what `export -o json` prints is read back the same; every mistake is named with its place."""
 
 from __future__ import annotations
 
