@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from mig_manager.cli.options import DriverRoot, LayoutFile, LayoutName, Simulate, SimulateState
+from mig_manager.cli.output import complain
 
 _EXAMPLES = """\b
 Examples:
@@ -44,8 +49,9 @@ def apply(
     """
     from mig_manager.cli.choice import all_layouts, choose, read_book
     from mig_manager.cli.hardware import hardware
-    from mig_manager.cli.output import Screen
-    from mig_manager.cli.words import plan_lines, read_back
+    from mig_manager.cli.output import Screen, write
+    from mig_manager.cli.words import plan_lines
+    from mig_manager.gpu.nvml import MUTATING
     from mig_manager.gpu.repartition import repartition
 
     book = read_book(config_file)
@@ -59,6 +65,27 @@ def apply(
         choice = choose(all_layouts(book, before), selected_config, before)
         screen = Screen()
         screen.lines(plan_lines(choice.plan, before, choice.layout, screen.look))
-        if choice.plan.changes:
-            after = repartition(gpus.worker, choice.target, choice.plan, before, gpus.reset)
-            screen.lines(read_back(choice.plan, after, gpus.worker.calls))
+        if not choice.plan.changes:
+            return
+        began = time.monotonic()
+        with _carried_through():
+            repartition(gpus.worker, choice.target, choice.plan, before, gpus.reset)
+        changes = sum(call.function in MUTATING for call in gpus.worker.calls)
+        write(f"done in {time.monotonic() - began:.1f} s with {changes} changing NVML calls; read back\n")
+
+
+@contextmanager
+def _carried_through() -> Iterator[None]:
+    """GPUs are never left half-changed: Ctrl-C and SIGTERM wait for the change, or for its way back."""
+
+    def tell(_number: int, _frame: object) -> None:
+        complain(
+            "the GPUs are being changed; this ends when they hold the new layout, or the previous one again"
+        )
+
+    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

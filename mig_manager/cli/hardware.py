@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mig_manager.cli.errors import InputError
 from mig_manager.errors import MigManagerError
@@ -19,6 +20,9 @@ from mig_manager.gpu.work import WorkerOptions
 from mig_manager.gpu.worker import GpuWorker
 from mig_manager.host.driver import find_library, reset_gpus
 from mig_manager.layouts.layout import GpuIdentity
+
+if TYPE_CHECKING:
+    from mig_manager.planning.catalogue import GpuModel
 
 _SIMULATED_RESET_S = 60.0
 
@@ -98,20 +102,53 @@ def _real(driver_root: Path | None, reset_command: str | None) -> Iterator[Hardw
 @contextmanager
 def _simulated_state(simulate: str | None, state: Path | None) -> Iterator[Path]:
     from mig_manager.planning.catalogue import parse_gpus
-    from mig_manager.simulation.gpus import SimulatedGpus
 
-    models = parse_gpus(simulate) if simulate is not None else None
+    wanted = parse_gpus(simulate) if simulate is not None else None
     if state is None:
         with tempfile.TemporaryDirectory(prefix="mig-manager-") as directory:
             path = Path(directory, "gpus.json")
-            SimulatedGpus.create(path, models or ())
+            _begin(path, wanted or ())
             yield path
+        return
+    if state.exists():
+        _check(state, wanted)
+    elif wanted is None:
+        raise InputError(
+            f"--simulate-state {state}: there is no such file; name the GPUs as well to begin one: "
+            "--simulate 8xA100-SXM4-80GB"
+        )
     else:
-        if not state.exists():
-            if models is None:
-                raise InputError(
-                    f"--simulate-state {state}: there is no such file; name the GPUs as well to begin one: "
-                    "--simulate 8xA100-SXM4-80GB"
-                )
-            SimulatedGpus.create(state, models)
-        yield state
+        _begin(state, wanted)
+    yield state
+
+
+def _begin(state: Path, gpus: Sequence[GpuModel]) -> None:
+    from mig_manager.simulation.gpus import SimulatedGpus
+
+    try:
+        SimulatedGpus.create(state, gpus)
+    except OSError as error:
+        raise InputError(f"--simulate-state {state}: cannot be written: {error.strerror or error}") from error
+
+
+def _check(state: Path, wanted: Sequence[GpuModel] | None) -> None:
+    """That the file holds simulated GPUs, and the wanted ones where the user names some."""
+    from mig_manager.simulation.gpus import SimulatedGpus
+
+    try:
+        found = [str(gpu["model"]) for gpu in SimulatedGpus.open(state).snapshot()["gpus"]]
+    except OSError as error:
+        raise InputError(f"--simulate-state {state}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"--simulate-state {state}: is not a file of simulated GPUs; name another, or remove it to begin anew"
+        ) from error
+    if wanted is not None and found != [gpu.name for gpu in wanted]:
+        raise InputError(
+            f"--simulate-state {state}: holds {_counted(found)}, not {_counted([gpu.name for gpu in wanted])}; "
+            "leave --simulate out, or name another file"
+        )
+
+
+def _counted(models: Sequence[str]) -> str:
+    return ",".join(f"{len(list(alike))}x{model.removeprefix('NVIDIA ')}" for model, alike in groupby(models))
