@@ -141,12 +141,14 @@ def _check(state: Path, wanted: Sequence[GpuModel] | None) -> None:
         raise InputError(f"--simulate-state {state}: cannot be read: {error.strerror or error}") from error
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(
-            f"--simulate-state {state}: is not a file of simulated GPUs; name another, or remove it to begin anew"
+            f"--simulate-state {state}: is not a file of simulated GPUs; name another file, "
+            "or remove this one to begin anew"
         ) from error
     if wanted is not None and found != [gpu.name for gpu in wanted]:
+        given = _counted([gpu.name for gpu in wanted])
         raise InputError(
-            f"--simulate-state {state}: holds {_counted(found)}, not {_counted([gpu.name for gpu in wanted])}; "
-            "leave --simulate out, or name another file"
+            f"--simulate-state {state}: holds {_counted(found)}, not {given}; leave --simulate out, or name "
+            "another file"
         )
 
 
