@@ -9,6 +9,7 @@ from mig_manager.layouts.book import LayoutBook, resolve
 from mig_manager.layouts.generate import generate_layouts
 from mig_manager.layouts.layout import Layout, NodeTarget
 from mig_manager.layouts.schema import read_layouts
+from mig_manager.planning.offers import offers
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.planner import plan_node
 from mig_manager.planning.state import Inventory
@@ -34,7 +35,7 @@ def read_book(file: Path | None) -> LayoutBook | None:
 
 def all_layouts(book: LayoutBook | None, inventory: Inventory) -> LayoutBook:
     """The layouts of the file over those generated from the hardware."""
-    generated = generate_layouts(inventory.gpus)
+    generated = generate_layouts(offers(inventory))
     return book.merged_over(generated) if book is not None else generated
 
 

@@ -27,7 +27,7 @@ class Sharing:
 
     @classmethod
     def seen(cls, counts: Mapping[str, int], advertised: Mapping[str, int]) -> Sharing:
-        """What explains that GPUs with those counts are advertised as they are; no sharing if nothing does."""
+        """What explains that GPUs with those counts are advertised so; no sharing if nothing does."""
         for suffix in ("", ".shared"):
             shown = {name.removesuffix(suffix): count for name, count in advertised.items()}
             factors = {shown.get(name, 0) / count for name, count in counts.items() if count}
@@ -119,14 +119,16 @@ def _single(gpus: tuple[GpuShape, ...]) -> Mapping[str, int]:
             raise _mismatch("single", f"GPU {gpu.index} would be in MIG mode without any instance")
     kinds = sorted({device for gpu in gpus for device in gpu.devices})
     if len(kinds) > 1:
-        raise _mismatch("single", f"the node would hold {', '.join(map(str, kinds))}, and one kind is allowed")
+        raise _mismatch(
+            "single", f"the node would hold {', '.join(map(str, kinds))}, and one kind is allowed"
+        )
     return {GPU_RESOURCE: sum(len(gpu.devices) for gpu in gpus)}
 
 
 def _mismatch(strategy: str, what: str) -> MigManagerError:
     return MigManagerError(
         Reason.STRATEGY_MISMATCH,
-        f"the device plugin's MIG strategy on this node is {strategy!r}, which this layout does not suit: {what}. "
+        f"the device plugin's MIG strategy on this node is {strategy!r}, and the layout does not suit it: {what}. "
         "Set the strategy to 'mixed', choose a layout that suits it, or set MIG_MANAGER_CHECK_STRATEGY=false",
     )
 

@@ -105,7 +105,7 @@ class Agent:
         return wish != handled.wish
 
     def _keep(self, wish: Wish) -> None:
-        """The definition of what the GPUs are has gone or broken: they stay as they are, and it is said once."""
+        """The definition of the present layout is gone or broken: the GPUs stay, and it is said once."""
         if wish.problem is not None and wish.problem != self._missed:
             self._missed = wish.problem
             message = f"The GPUs keep layout {wish.layout!r}, although: {wish.problem}"

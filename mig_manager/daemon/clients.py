@@ -1,4 +1,4 @@
-"""The GPU clients that run in Kubernetes, around a change: away before it, back after it, and seen to be back."""
+"""The GPU clients in Kubernetes around a change: away before it, back after it, and seen to be back."""
 
 from __future__ import annotations
 
@@ -73,8 +73,10 @@ class GpuClients:
         self._site.signal.wait_for(
             lambda: not operand_pods(self._pods.objects.values(), paused),
             Deadline.after(self._site.settings.operand_timeout),
-            lambda: "These pods of paused GPU clients have not gone: "
-            f"{name_pods(operand_pods(self._pods.objects.values(), paused))}.",
+            lambda: (
+                "These pods of paused GPU clients have not gone: "
+                f"{name_pods(operand_pods(self._pods.objects.values(), paused))}."
+            ),
             reason=Reason.OPERAND_TIMEOUT,
         )
 
@@ -111,7 +113,7 @@ class GpuClients:
         )
 
     def await_former_resources(self) -> bool:
-        """Wait, for a while, until the kubelet advertises what it did before the run. Gives whether it does."""
+        """Wait a while until the kubelet advertises what it did before the run; gives whether it does."""
         journal = self._report.journal
         if journal is None or not self._has_plugin:
             return True

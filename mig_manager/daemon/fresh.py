@@ -20,7 +20,7 @@ from mig_manager.errors import Reason
 
 
 class Advertised:
-    """Follows the GPU resources of our Node from before its device plugin goes until the new numbers are there."""
+    """Follows the GPU resources of our Node from before its device plugin goes until the new ones are there."""
 
     def __init__(self, site: Site, pods: ObjectWatch[Pod], plugin: Operand, before: Node) -> None:
         self._signal = site.signal
@@ -68,6 +68,4 @@ class Advertised:
         if plugin is None:
             return "no new device plugin pod is Ready yet"
         ready: datetime | None = plugin.ready_since
-        return not_fresh(
-            node, wanted, changed=self._changed, plugin_ready=ready, patterns=self._patterns
-        )
+        return not_fresh(node, wanted, changed=self._changed, plugin_ready=ready, patterns=self._patterns)

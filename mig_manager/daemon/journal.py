@@ -28,7 +28,7 @@ class Journal:
     """Whether the cordon is ours: the node was schedulable before."""
     allocatable: Mapping[str, int]
     """The GPU resources that the node advertised before."""
-    sharing: Sharing = Sharing()
+    sharing: Sharing = field(default_factory=Sharing)
     """How the device plugin shared GPUs before."""
     gpus: tuple[Mapping[str, Any], ...] = ()
     """Modes, instances, placements and compute instances before; one JSON object a GPU."""

@@ -119,7 +119,8 @@ class Run:
             return False
         except (MigManagerError, StoppingError):
             raise
-        except Exception as error:  # noqa: BLE001 - a mistake of ours must not leave the node half-changed
+        except Exception as error:
+            # A mistake of ours must not leave the node half-changed: it is undone like any other failure.
             logger.exception("unexpected error")
             raise MigManagerError(Reason.INTERRUPTED, f"Unexpected error: {error!r}.") from error
         return True
@@ -144,7 +145,8 @@ class Run:
     # Step 2: the journal and the cordon, in one request. From here on the node is ours.
 
     def _reserve(self, undo: ExitStack) -> None:
-        assert self._plan is not None and self._inventory is not None
+        assert self._plan is not None
+        assert self._inventory is not None
         logger.info("{}: {}", self._report.layout, plan_in_words(self._plan))
         journal = self._report.journal or self._new_journal(self._inventory)
         self._report.say(Phase.CORDONING, self._report.keep(journal) | NodeChange(unschedulable=True))
@@ -180,8 +182,10 @@ class Run:
             self._site.signal.wait_for(
                 lambda: not unknown_to_kubelet(self._gpu_pods()),
                 Deadline.after(self._site.settings.settle_timeout),
-                lambda: "The kubelet has taken no notice of pods bound to this node: "
-                f"{name_pods(unknown_to_kubelet(self._gpu_pods()))}.",
+                lambda: (
+                    "The kubelet has taken no notice of pods bound to this node: "
+                    f"{name_pods(unknown_to_kubelet(self._gpu_pods()))}."
+                ),
                 reason=Reason.DRAIN_TIMEOUT,
             )
         return self._prove()
@@ -212,7 +216,7 @@ class Run:
 
     @contextmanager
     def _clients_back(self) -> Iterator[None]:
-        """However the block ends, the GPU clients run again as before, and the kubelet advertises the GPUs."""
+        """However the block ends, the GPU clients run again as before, and the GPUs are advertised."""
         assert self._clients is not None
         try:
             yield
@@ -232,7 +236,9 @@ class Run:
     # Step 7.
 
     def _repartition(self) -> None:
-        assert self._target is not None and self._plan is not None and self._inventory is not None
+        assert self._target is not None
+        assert self._plan is not None
+        assert self._inventory is not None
         self._report.phase = Phase.APPLYING
         try:
             self._inventory = repartition(
@@ -241,15 +247,13 @@ class Run:
         except RepartitionError as error:
             self._inventory = error.inventory
             if error.reason is Reason.INTERRUPTED:
-                self._unfinished = self._unfinished or any(call.mutating for call in self._worker.calls)
+                self._unfinished = self._unfinished or not error.restored
                 raise StoppingError from None
             raise
 
     def _reset(self, gpus: Sequence[GpuIdentity]) -> None:
         settings = self._site.settings
-        reset_gpus(
-            settings.reset_command, gpus, root=settings.driver_root, timeout_s=settings.reset_timeout
-        )
+        reset_gpus(settings.reset_command, gpus, root=settings.driver_root, timeout_s=settings.reset_timeout)
 
     # Step 11.
 
@@ -286,6 +290,5 @@ class Run:
         """Called before each look of each wait."""
         if self._stop:
             raise StoppingError
-        if self._may_start_over:
-            if self._site.wishes.of(self._asked()) != self.wish:
-                raise WishChangedError
+        if self._may_start_over and self._site.wishes.of(self._asked()) != self.wish:
+            raise WishChangedError

@@ -29,14 +29,18 @@ class Retries:
         self.attempt = 1
 
     def schedule(self, outcome: Outcome) -> str | None:
-        """Take note of how an attempt ended. Gives the time of the next one, RFC 3339; None for no further one."""
+        """Note how an attempt ended. Gives the time of the next one, RFC 3339; None for none."""
         delay = self._delay(outcome)
         if delay is None:
             self._due = None
             return None
         self.attempt += 1
         self._due = time.monotonic() + delay
-        return (datetime.now(UTC) + timedelta(seconds=delay)).isoformat(timespec="seconds").replace("+00:00", "Z")
+        return (
+            (datetime.now(UTC) + timedelta(seconds=delay))
+            .isoformat(timespec="seconds")
+            .replace("+00:00", "Z")
+        )
 
     @property
     def due(self) -> bool:
@@ -55,4 +59,6 @@ class Retries:
             return self._settings.driver_retry
         if reason in _LIMITED and self.attempt >= self._settings.retry_attempts:
             return None
-        return float(min(self._settings.retry_first * 2.0 ** min(self.attempt - 1, 20), self._settings.retry_longest))
+        return float(
+            min(self._settings.retry_first * 2.0 ** min(self.attempt - 1, 20), self._settings.retry_longest)
+        )

@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     config_file: Path | None = Field(
         default=None,
         validation_alias=_named("CONFIG_FILE", "config_file"),
-        description="Layout file, such as a mounted ConfigMap; read again when it changes. It replaces the ConfigMap.",
+        description="Layout file, such as a mounted ConfigMap; read again when it changes. Replaces the ConfigMap.",
     )
     default_config_file: Path | None = Field(
         default=None,
@@ -73,11 +73,11 @@ class Settings(BaseSettings):
     driver_root: Path | None = Field(
         default=None,
         validation_alias=_named("DRIVER_ROOT_CTR_PATH", "driver_root"),
-        description="Where the driver's files lie inside this container; libnvidia-ml.so.1 is looked for there first.",
+        description="Where the driver's files lie in this container; libnvidia-ml.so.1 is looked for there first.",
     )
     nvml_loader: str = Field(
         default="",
-        description="`package.module:function` that puts an NVML library in place of the driver's; for simulations.",
+        description="`package.module:function` that puts another NVML library in place; for simulations.",
     )
     nvml_argument: str = Field(default="", description="What that function is called with.")
     nvml_call_timeout: Seconds = Field(
@@ -113,7 +113,7 @@ class Settings(BaseSettings):
 
     drain_mode: DrainMode = Field(
         default="evict",
-        description="How GPU pods leave: `evict`, `delete`, `wait` for their end, or `off` (nothing is drained).",
+        description="How GPU pods leave: `evict`, `delete`, `wait` for their end, or `off` (none is made to).",
     )
     drain_timeout: Seconds = Field(
         default=600.0, description="How long draining may take, grace periods included, before the run fails."
@@ -142,12 +142,15 @@ class Settings(BaseSettings):
     retry_first: Seconds = Field(default=30.0, description="Wait before the first retry; doubles each time.")
     retry_longest: Seconds = Field(default=600.0, description="The longest wait between two retries.")
     retry_attempts: int = Field(
-        default=5, ge=1, description="Attempts at draining or freeing GPUs before only a change starts another."
+        default=5,
+        ge=1,
+        description="Attempts at draining or freeing GPUs before only a change starts another.",
     )
 
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Log level.")
     log_format: Literal["auto", "text", "json"] = Field(
-        default="auto", description="`text` for people, `json` lines for collectors; `auto`: text on a terminal."
+        default="auto",
+        description="`text` for people, `json` lines for collectors; `auto`: text on a terminal.",
     )
 
     @property

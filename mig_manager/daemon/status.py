@@ -131,5 +131,5 @@ def gpus_annotation(inventory: Inventory) -> str:
 
 
 def strategy_of(labels: Mapping[str, str], default: str) -> str:
-    """The device plugin's strategy on that node: the label that GPU feature discovery sets, else the setting."""
+    """The device plugin's strategy on that node: the label of GPU feature discovery, else the setting."""
     return labels.get(STRATEGY_LABEL) or default

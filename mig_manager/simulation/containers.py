@@ -249,4 +249,3 @@ def command(spec: Object) -> str:
     """The first word of what the container runs, without its path; empty where the image decides."""
     words = spec.get("command") or [""]
     return str(words[0]).rpartition("/")[2]
-

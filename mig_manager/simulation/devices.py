@@ -159,9 +159,7 @@ class DeviceManager:
     def _choose(self, resource: str, amount: int, reusable: Sequence[str]) -> tuple[str, ...]:
         healthy = self._offers[resource].healthy
         if not healthy:
-            raise AllocationError(
-                f"no healthy devices present; cannot allocate unhealthy devices {resource}"
-            )
+            raise AllocationError(f"no healthy devices present; cannot allocate unhealthy devices {resource}")
         chosen = tuple(reusable)[:amount]
         taken = {
             each

@@ -46,8 +46,12 @@ def daemon_sets(strategy: Strategy, *, dcgm: bool = False) -> list[Object]:
     environment = [{"name": "MIG_STRATEGY", "value": strategy}]
     plugin = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
     found = [
-        _daemon_set("nvidia-device-plugin-daemonset", "device-plugin", plugin, "nvidia-device-plugin", environment),
-        _daemon_set("gpu-feature-discovery", "gpu-feature-discovery", plugin, "gpu-feature-discovery", environment),
+        _daemon_set(
+            "nvidia-device-plugin-daemonset", "device-plugin", plugin, "nvidia-device-plugin", environment
+        ),
+        _daemon_set(
+            "gpu-feature-discovery", "gpu-feature-discovery", plugin, "gpu-feature-discovery", environment
+        ),
         _daemon_set(
             "nvidia-dcgm-exporter",
             "dcgm-exporter",
@@ -138,7 +142,9 @@ def _validator(environment: list[Object]) -> Object:
         "args": ["echo all validations are successful; while true; do sleep 86400; done"],
     }
     return _shaped(
-        "nvidia-operator-validator", "operator-validator", {"initContainers": steps, "containers": [container]}
+        "nvidia-operator-validator",
+        "operator-validator",
+        {"initContainers": steps, "containers": [container]},
     )
 
 

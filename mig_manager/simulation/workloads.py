@@ -59,7 +59,10 @@ def deployment(
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels, "annotations": dict(annotations or {})}, "spec": spec},
+            "template": {
+                "metadata": {"labels": labels, "annotations": dict(annotations or {})},
+                "spec": spec,
+            },
         },
     }
 
