@@ -215,7 +215,7 @@ class Container:
 
     def _again(self, pod: Object) -> float:
         delays = self._services.delays
-        wait = min(delays.restart * 2**self._failures, delays.restart_most)
+        wait = float(min(delays.restart * 2**self._failures, delays.restart_most))
         self._failures += 1
         self._timer = self._services.loop.after(wait, lambda: self.start(pod))
         return wait
@@ -249,4 +249,3 @@ def command(spec: Object) -> str:
     """The first word of what the container runs, without its path; empty where the image decides."""
     words = spec.get("command") or [""]
     return str(words[0]).rpartition("/")[2]
-

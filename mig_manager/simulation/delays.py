@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 _MEASURED_NVML: Mapping[str, float] = {
     "nvmlInit_v2": 0.05,
+    "nvmlInitWithFlags": 0.05,
     "nvmlDeviceCreateGpuInstanceWithPlacement": 0.15,
     "nvmlDeviceCreateGpuInstance": 0.15,
     "nvmlGpuInstanceCreateComputeInstanceWithPlacement": 0.1,
@@ -26,7 +27,7 @@ class Delays:
     pod_start: float = 0.5
     """From there until the containers run."""
     pod_end: float = 0.5
-    """From the deletion until the containers have ended; a pod's own annotation and its grace period count too."""
+    """From the deletion until the containers have ended, unless the pod has its own `end-seconds`."""
     handles: float = 0.0
     """How much later than the pod itself its handles on GPUs close."""
     plugin_publish: float = 0.5

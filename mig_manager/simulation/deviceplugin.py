@@ -37,7 +37,9 @@ def device_map(gpus: Sequence[Gpu], strategy: Strategy) -> dict[str, tuple[str, 
         return _by_resource([*whole, *((mig_resource(str(each.profile)), each.uuid) for each in devices)])
     for gpu in enabled:
         if not gpu.devices:
-            raise PluginError(f"device {gpu.index} has an invalid MIG configuration: no MIG devices configured")
+            raise PluginError(
+                f"device {gpu.index} has an invalid MIG configuration: no MIG devices configured"
+            )
     if len({device.attributes for device in devices}) > 1:
         raise PluginError("invalid MIG configuration: more than one MIG device type present on node")
     if enabled and len(enabled) != len(gpus):
@@ -53,8 +55,8 @@ def mig_resource(profile: str) -> str:
 class DevicePlugin:
     """Reads the GPUs once, at its start, and offers what it found then for as long as it runs.
 
-    Its container counts as ready before the kubelet knows the devices. Where the GPUs do not suit the strategy it
-    exits, so that its pod crash-loops. It keeps NVML open.
+    Its container counts as ready before the kubelet knows the devices. Where the GPUs do not suit the
+    strategy it exits, so that its pod crash-loops. It keeps NVML open.
     """
 
     def __init__(self) -> None:

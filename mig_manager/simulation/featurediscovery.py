@@ -16,7 +16,13 @@ from mig_manager.simulation.resources import NODES
 OWN_LABELS = "nfd.node.kubernetes.io/feature-labels"
 """Annotation in which node feature discovery notes the labels that are its own to remove."""
 
-_COMPUTE = {"ampere": (8, 0), "hopper": (9, 0), "blackwell": (10, 0), "turing": (7, 5), "ada-lovelace": (8, 9)}
+_COMPUTE = {
+    "ampere": (8, 0),
+    "hopper": (9, 0),
+    "blackwell": (10, 0),
+    "turing": (7, 5),
+    "ada": (8, 9),
+}
 
 
 def node_labels(gpus: Sequence[Gpu], strategy: Strategy) -> dict[str, str]:

@@ -99,8 +99,8 @@ class Hardware:
             except KeyError as error:
                 self.close(opened)
                 raise UnknownDeviceError(
-                    "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
-                    f"nvidia-container-cli: device error: {device}: unknown device"
+                    "failed to create shim task: OCI runtime create failed: nvidia-container-cli: "
+                    f"device error: {device}: unknown device"
                 ) from error
         return tuple(opened)
 

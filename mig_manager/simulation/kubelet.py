@@ -38,7 +38,9 @@ class Kubelet:
         address: str = "127.0.0.1",
     ) -> None:
         """`programs`: what the containers of operands run; `labels`: what the new Node is labelled with."""
-        self.devices = DeviceManager(loop, forget_s=delays.plugin_forget, changed=lambda: self.status.changed())
+        self.devices = DeviceManager(
+            loop, forget_s=delays.plugin_forget, changed=lambda: self.status.changed()
+        )
         self.services = NodeServices(
             name, store, hardware, loop, delays, self.devices, Recorder(store, "kubelet", name)
         )
