@@ -45,6 +45,8 @@ class Delays:
     restart: float = 10.0
     """The first wait before a failed container starts again; it doubles up to `restart_most`."""
     restart_most: float = 300.0
+    validation: float = 1.0
+    """How often the operator's validator looks again for what it waits for: 5 s in life, 30 times."""
     reset: float = 5.0
     """A reset of GPUs."""
     nvml: Mapping[str, float] = field(default_factory=lambda: _MEASURED_NVML)
@@ -60,6 +62,7 @@ class Delays:
             labels=0.01,
             restart=0.05,
             restart_most=0.2,
+            validation=0.02,
             reset=0.02,
             nvml={},
         )

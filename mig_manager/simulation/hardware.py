@@ -65,6 +65,11 @@ class Hardware:
         """Another one after each reboot."""
         return self._gpus.boot_id
 
+    @property
+    def driver_version(self) -> str:
+        """Such as `580.95.05`."""
+        return str(self._gpus.snapshot()["driver"])
+
     def gpus(self) -> tuple[Gpu, ...]:
         """All GPUs as NVML shows them now.
 

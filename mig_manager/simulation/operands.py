@@ -115,7 +115,7 @@ class Validator:
         elif tries == 0:
             run.exit(1, "timed out")
         else:
-            run.after(run.services.delays.restart / 2, lambda: self._wait(run, tries - 1))
+            run.after(run.services.delays.validation, lambda: self._wait(run, tries - 1))
 
 
 PROGRAMS: Programs = {

@@ -79,5 +79,6 @@ def _container(name: str, image: str, resources: Mapping[str, int | str]) -> Obj
     return {
         "name": name,
         "image": image,
+        "command": ["python"],
         "resources": {"limits": {key: str(value) for key, value in resources.items()}},
     }

@@ -1,4 +1,4 @@
-"""A whole simulated cluster: API server, controllers, one GPU node, the GPU Operator's pods, and workloads."""
+"""A whole simulated cluster: API server, controllers, a GPU node, the GPU Operator's pods, and workloads."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class SimulatedCluster:
         }
 
     def wait_for(self, look: Callable[[], T | None], what: str, *, timeout: float = 10.0) -> T:
-        """What `look` returns, once that is neither None nor False; called again after every change in the API.
+        """What `look` returns, when that is neither None nor False; called after every change in the API.
 
         Raises:
             TimeoutError: names `what`.
