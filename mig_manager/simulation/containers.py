@@ -44,6 +44,20 @@ Programs = Mapping[str, Callable[[], Program]]
 """By the first word of a container's `command`. Any other container runs `Workload`."""
 
 
+class Ends:
+    """Ends at once, as `true` and `false` do."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def start(self, run: Run) -> None:
+        """End."""
+        run.exit(self._code)
+
+    def stop(self) -> None:
+        """Nothing to put away."""
+
+
 class Workload:
     """Ready at once; ends after the pod's `run-seconds`, an init container at once, else never."""
 
@@ -215,7 +229,7 @@ class Container:
 
     def _again(self, pod: Object) -> float:
         delays = self._services.delays
-        wait = min(delays.restart * 2**self._failures, delays.restart_most)
+        wait = float(min(delays.restart * 2**self._failures, delays.restart_most))
         self._failures += 1
         self._timer = self._services.loop.after(wait, lambda: self.start(pod))
         return wait

@@ -29,7 +29,7 @@ _TOLERATED = (
 
 
 class DaemonSets:
-    """Follows labels and taints of nodes: a pod goes when its node no longer matches, and comes back after that.
+    """Follows labels and taints of nodes: a pod goes when its node no longer matches, and comes back later.
 
     A pod that is still ending keeps its successor from being made, as in the real controller.
     """

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 _MEASURED_NVML: Mapping[str, float] = {
     "nvmlInit_v2": 0.05,
+    "nvmlInitWithFlags": 0.05,
     "nvmlDeviceCreateGpuInstanceWithPlacement": 0.15,
     "nvmlDeviceCreateGpuInstance": 0.15,
     "nvmlGpuInstanceCreateComputeInstanceWithPlacement": 0.1,
@@ -26,7 +27,7 @@ class Delays:
     pod_start: float = 0.5
     """From there until the containers run."""
     pod_end: float = 0.5
-    """From the deletion until the containers have ended; a pod's own annotation and its grace period count too."""
+    """From the deletion until the containers have ended, unless the pod has its own `end-seconds`."""
     handles: float = 0.0
     """How much later than the pod itself its handles on GPUs close."""
     plugin_publish: float = 0.5
@@ -44,6 +45,8 @@ class Delays:
     restart: float = 10.0
     """The first wait before a failed container starts again; it doubles up to `restart_most`."""
     restart_most: float = 300.0
+    validation: float = 1.0
+    """How often the operator's validator looks again for what it waits for: 5 s in life, 30 times."""
     reset: float = 5.0
     """A reset of GPUs."""
     nvml: Mapping[str, float] = field(default_factory=lambda: _MEASURED_NVML)
@@ -59,6 +62,7 @@ class Delays:
             labels=0.01,
             restart=0.05,
             restart_most=0.2,
+            validation=0.02,
             reset=0.02,
             nvml={},
         )

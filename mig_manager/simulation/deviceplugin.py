@@ -55,8 +55,8 @@ def mig_resource(profile: str) -> str:
 class DevicePlugin:
     """Reads the GPUs once, at its start, and offers what it found then for as long as it runs.
 
-    Its container counts as ready before the kubelet knows the devices. Where the GPUs do not suit the strategy it
-    exits, so that its pod crash-loops. It keeps NVML open.
+    Its container counts as ready before the kubelet knows the devices. Where the GPUs do not suit the
+    strategy it exits, so that its pod crash-loops. It keeps NVML open.
     """
 
     def __init__(self) -> None:

@@ -46,8 +46,8 @@ class _Held:
 class DeviceManager:
     """Follows the real one: a plugin that goes leaves its devices behind, unhealthy.
 
-    They then count into the capacity, but not into allocatable, until they are forgotten after some minutes; the
-    resource then has a capacity of 0, and stays in the node's status for ever.
+    They then count into the capacity, but not into allocatable, until they are forgotten after some minutes;
+    the resource then has a capacity of 0, and stays in the node's status for ever.
     """
 
     def __init__(self, loop: Loop, *, forget_s: float, changed: Callable[[], None]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from mig_manager.planning.catalogue import GpuModel
 from mig_manager.simulation.containers import Run
 from mig_manager.simulation.deviceplugin import GPU_RESOURCE, Strategy, mig_resource
-from mig_manager.simulation.hardware import Gpu, MigDevice
+from mig_manager.simulation.hardware import DriverError, Gpu, MigDevice
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import NODES
 
@@ -21,20 +21,20 @@ _COMPUTE = {
     "hopper": (9, 0),
     "blackwell": (10, 0),
     "turing": (7, 5),
-    "ada-lovelace": (8, 9),
+    "ada": (8, 9),
 }
 
 
-def node_labels(gpus: Sequence[Gpu], strategy: Strategy) -> dict[str, str]:
-    """The labels for these GPUs. Where a node mixes models, those of the first model that counts."""
+def node_labels(gpus: Sequence[Gpu], strategy: Strategy, driver: str) -> dict[str, str]:
+    """The labels for these GPUs and this driver version. Of several models, one gives the labels."""
     labels = {"nvidia.com/mig.capable": str(any(gpu.model.geometry is not None for gpu in gpus)).lower()}
     if not gpus:
         return labels
     labels |= {
         "nvidia.com/gpu.machine": "Simulated-Server",
         "nvidia.com/gpu.mode": "compute",
-        "nvidia.com/cuda.driver-version.full": "580.65.06",
-        "nvidia.com/cuda.driver-version.major": "580",
+        "nvidia.com/cuda.driver-version.full": driver,
+        "nvidia.com/cuda.driver-version.major": driver.partition(".")[0],
         "nvidia.com/cuda.runtime-version.full": "13.0",
         "nvidia.com/cuda.runtime-version.major": "13",
         "nvidia.com/gfd.timestamp": str(int(time.time())),
@@ -60,7 +60,12 @@ class FeatureDiscovery:
 
     def start(self, run: Run) -> None:
         """Read the GPUs; the labels come after the delay."""
-        labels = node_labels(run.services.hardware.gpus(), _strategy(run))
+        hardware = run.services.hardware
+        try:
+            labels = node_labels(hardware.gpus(), _strategy(run), hardware.driver_version)
+        except DriverError as error:
+            run.exit(1, str(error))
+            return
         run.ready()
         run.after(run.services.delays.labels, lambda: self._label(run, labels))
 

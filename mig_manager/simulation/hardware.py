@@ -65,6 +65,11 @@ class Hardware:
         """Another one after each reboot."""
         return self._gpus.boot_id
 
+    @property
+    def driver_version(self) -> str:
+        """Such as `580.95.05`."""
+        return str(self._gpus.snapshot()["driver"])
+
     def gpus(self) -> tuple[Gpu, ...]:
         """All GPUs as NVML shows them now.
 
@@ -99,8 +104,8 @@ class Hardware:
             except KeyError as error:
                 self.close(opened)
                 raise UnknownDeviceError(
-                    "failed to create containerd task: failed to create shim task: OCI runtime create failed: "
-                    f"nvidia-container-cli: device error: {device}: unknown device"
+                    "failed to create shim task: OCI runtime create failed: nvidia-container-cli: "
+                    f"device error: {device}: unknown device"
                 ) from error
         return tuple(opened)
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import partial
 
-from mig_manager.simulation.containers import NodeServices, Programs
+from mig_manager.simulation.containers import Ends, NodeServices, Programs
 from mig_manager.simulation.delays import Delays
 from mig_manager.simulation.devices import AllocationError, ContainerDevices, DeviceManager
 from mig_manager.simulation.hardware import Hardware
@@ -37,7 +38,7 @@ class Kubelet:
         labels: Labels,
         address: str = "127.0.0.1",
     ) -> None:
-        """`programs`: what the containers of operands run; `labels`: what the new Node is labelled with."""
+        """`programs`: beside `true` and `false`; `labels`: what the new Node is labelled with."""
         self.devices = DeviceManager(
             loop, forget_s=delays.plugin_forget, changed=lambda: self.status.changed()
         )
@@ -45,7 +46,7 @@ class Kubelet:
             name, store, hardware, loop, delays, self.devices, Recorder(store, "kubelet", name)
         )
         self.status = NodeStatus(self.services, labels=labels, address=address)
-        self._programs = programs
+        self._programs: Programs = {"true": partial(Ends, 0), "false": partial(Ends, 1), **programs}
         self._address = address
         self._workers: dict[str, PodWorker] = {}
         self._unschedulable = False

@@ -39,9 +39,9 @@ _NODE_INFO = {
 class NodeStatus:
     """Writes the Node's status at its sync times, and only what has changed.
 
-    The real kubelet looks every 10 s (`Delays.node_sync`), so that capacity and allocatable show old numbers for
-    up to that long; a status that does not change is written every 5 min (`Delays.node_report`), which is when
-    the heartbeat times move. The times at which it would look and find nothing are left out here.
+    The real kubelet looks every 10 s (`Delays.node_sync`), so that capacity and allocatable show old numbers
+    for up to that long; a status that does not change is written every 5 min (`Delays.node_report`), which is
+    when the heartbeat times move. The times at which it would look and find nothing are left out here.
     """
 
     def __init__(self, services: NodeServices, *, labels: Labels, address: str) -> None:
@@ -54,7 +54,7 @@ class NodeStatus:
         self._report: Timer | None = None
 
     def register(self) -> None:
-        """Create the Node, as a starting kubelet does; an existing one is kept and its status brought up to date."""
+        """Create the Node, as a starting kubelet does; of an existing one only the status is written."""
         self._first = time.monotonic()
         name = self._services.name
         labels = {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mig_manager.simulation.containers import Programs, Run
 from mig_manager.simulation.deviceplugin import GPU_RESOURCE, MIG_RESOURCE_PREFIX, DevicePlugin, Strategy
 from mig_manager.simulation.featurediscovery import FeatureDiscovery
@@ -13,21 +11,16 @@ from mig_manager.simulation.resources import NODES, PODS
 
 NAMESPACE = "gpu-operator"
 DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
-DEPLOY_LABELS: Mapping[str, str] = {
-    DEPLOY_PREFIX + name: "true"
-    for name in (
-        "container-toolkit",
-        "dcgm",
-        "dcgm-exporter",
-        "device-plugin",
-        "driver",
-        "gpu-feature-discovery",
-        "mig-manager",
-        "node-status-exporter",
-        "operator-validator",
-    )
-}
-"""What the operator labels a node with that has GPUs for containers."""
+_DEPLOYED = (
+    "container-toolkit",
+    "dcgm",
+    "dcgm-exporter",
+    "device-plugin",
+    "driver",
+    "gpu-feature-discovery",
+    "node-status-exporter",
+    "operator-validator",
+)
 
 _CLUSTER_POLICY = {
     "apiVersion": "nvidia.com/v1",
@@ -41,8 +34,18 @@ _VALIDATOR_IMAGE = "nvcr.io/nvidia/gpu-operator:v26.7.0"
 _TRIES = 30
 
 
+def node_labels(*, mig_capable: bool) -> dict[str, str]:
+    """What node feature discovery and the operator label a node with that has GPUs for containers."""
+    deployed = (*_DEPLOYED, "mig-manager") if mig_capable else _DEPLOYED
+    return {
+        "feature.node.kubernetes.io/pci-10de.present": "true",
+        "nvidia.com/gpu.present": "true",
+        **{DEPLOY_PREFIX + name: "true" for name in deployed},
+    }
+
+
 def daemon_sets(strategy: Strategy, *, dcgm: bool = False) -> list[Object]:
-    """The operator's DaemonSets that use GPUs. With `dcgm`, the exporter has its host engine in a pod of its own."""
+    """The operator's DaemonSets that use GPUs; `dcgm`: with a host engine in a pod of its own."""
     environment = [{"name": "MIG_STRATEGY", "value": strategy}]
     plugin = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
     found = [
@@ -112,7 +115,7 @@ class Validator:
         elif tries == 0:
             run.exit(1, "timed out")
         else:
-            run.after(run.services.delays.restart / 2, lambda: self._wait(run, tries - 1))
+            run.after(run.services.delays.validation, lambda: self._wait(run, tries - 1))
 
 
 PROGRAMS: Programs = {

@@ -224,7 +224,7 @@ class PodWorker:
 
 
 def with_conditions(old: list[Object], now: Mapping[str, tuple[bool, str]]) -> list[Object]:
-    """The conditions of a status with those in `now` set: whether each holds, and the reason if it does not."""
+    """A status's conditions with those in `now` set: whether each holds, and the reason if it does not."""
     held = {each["type"]: each for each in old}
     for kind, (holds, reason) in now.items():
         before = held.get(kind)

@@ -17,7 +17,7 @@ UNSCHEDULABLE_TAINT: Object = {"key": "node.kubernetes.io/unschedulable", "effec
 
 
 class Scheduler:
-    """Binds pods in the order of their creation, as far as allocatable in the Node's status says there is room.
+    """Binds pods in the order of their creation, as far as the Node's allocatable has room.
 
     No preemption and no scoring: the first node by name that fits takes the pod.
     """

@@ -17,7 +17,7 @@ def pod_spec(
     init_resources: Mapping[str, int | str] | None = None,
     **more: Any,
 ) -> Object:
-    """A pod spec of one container (and an init container, if `init_resources` are given) with these limits."""
+    """A pod spec of one container with these limits, and an init container with `init_resources`."""
     spec: Object = {"containers": [_container("main", image, resources)], **more}
     if init_resources is not None:
         spec["initContainers"] = [_container("prepare", image, init_resources)]
@@ -68,7 +68,7 @@ def deployment(
 
 
 def disruption_budget(name: str, app: str, *, namespace: str = NAMESPACE, **limits: int | str) -> Object:
-    """A PodDisruptionBudget for the pods of `deployment(app)`; `minAvailable` or `maxUnavailable` in `limits`."""
+    """A PodDisruptionBudget for pods labelled `app`; `limits`: `minAvailable` or `maxUnavailable`."""
     return {
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"selector": {"matchLabels": {"app": app}}, **limits},
@@ -79,5 +79,6 @@ def _container(name: str, image: str, resources: Mapping[str, int | str]) -> Obj
     return {
         "name": name,
         "image": image,
+        "command": ["python"],
         "resources": {"limits": {key: str(value) for key, value in resources.items()}},
     }
