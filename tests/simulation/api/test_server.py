@@ -128,14 +128,13 @@ def guarded(store: MemoryStore) -> MemoryStore:
 
     def role(kind: str, name: str, *rules: tuple[list[str], list[str], list[str]]) -> None:
         made = [{"apiGroups": [""], "resources": r, "verbs": v, "resourceNames": n} for r, v, n in rules]
+        cluster = kind == "ClusterRole"
+        where = {} if cluster else {"namespace": "work"}
         binding = {
-            "metadata": {"name": name},
+            "metadata": {"name": name, **where},
             "roleRef": {"kind": kind, "name": name},
             "subjects": [{"kind": "ServiceAccount", "name": "mig", "namespace": "gpu"}],
         }
-        cluster = kind == "ClusterRole"
-        where = {} if cluster else {"namespace": "work"}
-        binding["metadata"] = {"name": name, **where}
         store.create(
             CLUSTER_ROLES if cluster else ROLES, {"metadata": {"name": name, **where}, "rules": made}
         )

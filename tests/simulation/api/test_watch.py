@@ -142,15 +142,16 @@ def test_open_watches_go_wrong_on_request(
     answer = urllib3.PoolManager(retries=False).request(
         "GET", server.url + _WATCH, preload_content=False, timeout=urllib3.Timeout(read=0.5)
     )
-    assert b"ADDED" in next(answer.stream())
+    chunks = answer.stream()
+    assert b"ADDED" in next(chunks)
     assert server.disturb_watches(trouble, path="^/api/v1/pods") == 0
     assert server.disturb_watches(trouble, path="^/api/v1/nodes") == 1
     _label(store, "a", "1")
     if ending is not None:
         with pytest.raises(ending):
-            list(answer.stream())
+            list(chunks)
     else:
-        assert (b'"code":410' in b"".join(answer.stream())) is (trouble == "gone")
+        assert (b'"code":410' in b"".join(chunks)) is (trouble == "gone")
     answer.close()
 
 
