@@ -122,7 +122,11 @@ class Kubectl:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [self.program, *words], stdout=subprocess.PIPE, text=True, env=self.environment
+            [self.program, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self.environment,
         )
 
 
