@@ -120,9 +120,9 @@ class Handler:
             if fault is not None:
                 await asyncio.sleep(fault.delay_s)
                 if fault.status is not None and fault.how == "answer":
-                    if fault.body is not None:
+                    if fault.body is not None or fault.text is not None:
                         exchange.record(fault.status)
-                        return _json(fault.status, fault.body)
+                        return _faulty(fault.status, fault)
                     raise fault.error()
             response = await self._answer(exchange, fault)
         except StatusError as error:
@@ -213,6 +213,16 @@ class Handler:
 
 def _json(status: int, body: Object, content_type: str = JSON) -> web.Response:
     return web.Response(status=status, body=dump(body) + b"\n", headers={"Content-Type": content_type})
+
+
+def _faulty(status: int, fault: Fault) -> web.Response:
+    """The answer that a fault spells out."""
+    response = (
+        web.Response(status=status, text=fault.text) if fault.body is None else _json(status, fault.body)
+    )
+    if fault.retry_after_s is not None:
+        response.headers["Retry-After"] = str(fault.retry_after_s)
+    return response
 
 
 def _object(body: Any) -> Object:

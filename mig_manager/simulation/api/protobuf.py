@@ -58,6 +58,26 @@ _BUDGET: Message = {
     2: ("selector", _SELECTOR),
     3: ("maxUnavailable", _INT_OR_TEXT),
 }
+_RULE: Message = {
+    1: ("verbs", ["str"]),
+    2: ("apiGroups", ["str"]),
+    3: ("resources", ["str"]),
+    4: ("resourceNames", ["str"]),
+    5: ("nonResourceURLs", ["str"]),
+}
+_SUBJECT: Message = {1: ("kind", "str"), 2: ("apiGroup", "str"), 3: ("name", "str"), 4: ("namespace", "str")}
+_ROLE_REF: Message = {1: ("apiGroup", "str"), 2: ("kind", "str"), 3: ("name", "str")}
+_ROLE: Message = {1: ("metadata", _META), 2: ("rules", [_RULE])}
+_BINDING: Message = {1: ("metadata", _META), 2: ("subjects", [_SUBJECT]), 3: ("roleRef", _ROLE_REF)}
+_PORT: Message = {1: ("name", "str"), 3: ("containerPort", "int"), 4: ("protocol", "str")}
+_CONTAINER: Message = {
+    1: ("name", "str"),
+    2: ("image", "str"),
+    3: ("command", ["str"]),
+    4: ("args", ["str"]),
+    6: ("ports", [_PORT]),
+}
+_TEMPLATE: Message = {1: ("metadata", _META), 2: ("spec", {2: ("containers", [_CONTAINER])})}
 
 _KINDS: Mapping[tuple[str, str], Message] = {
     ("v1", "ConfigMap"): {
@@ -77,6 +97,14 @@ _KINDS: Mapping[tuple[str, str], Message] = {
     ("v1", "ServiceAccount"): {1: ("metadata", _META)},
     ("policy/v1", "PodDisruptionBudget"): {1: ("metadata", _META), 2: ("spec", _BUDGET)},
     ("policy/v1", "Eviction"): {1: ("metadata", _META)},
+    ("apps/v1", "Deployment"): {
+        1: ("metadata", _META),
+        2: ("spec", {1: ("replicas", "int"), 2: ("selector", _SELECTOR), 3: ("template", _TEMPLATE)}),
+    },
+    ("rbac.authorization.k8s.io/v1", "Role"): _ROLE,
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): _ROLE,
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): _BINDING,
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): _BINDING,
     ("authentication.k8s.io/v1", "SelfSubjectReview"): {1: ("metadata", _META)},
     ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): {
         1: ("metadata", _META),
@@ -94,7 +122,7 @@ _WRAPPER: Message = {
 
 
 def read_protobuf(body: bytes) -> Object:
-    """The object as JSON; StatusError 415 for a kind that is not read, 400 for what is no protobuf."""
+    """The object as JSON; StatusError 415 for a kind or field not listed here, 400 for what is no protobuf."""
     try:
         if not body.startswith(_MAGIC):
             raise ValueError("no magic")
@@ -112,6 +140,8 @@ def _read(message: Message, data: bytes) -> Object:
     found: Object = {}
     for number, raw in _entries(data):
         if number not in message:
+            if not _is_empty(raw):
+                raise unsupported_media(_JSON_ONLY)
             continue
         name, kind = message[number]
         if isinstance(kind, list):
@@ -123,6 +153,16 @@ def _read(message: Message, data: bytes) -> Object:
         else:
             found[name] = _value(kind, raw)
     return {name: value for name, value in found.items() if value not in ("", {})}
+
+
+def _is_empty(raw: Any) -> bool:
+    """Whether a field says nothing: zero, no text, or a message of such fields."""
+    if not isinstance(raw, bytes):
+        return not raw
+    try:
+        return all(_is_empty(each) for _, each in _entries(raw))
+    except (ValueError, IndexError):
+        return False
 
 
 def _value(kind: Any, raw: Any) -> Any:

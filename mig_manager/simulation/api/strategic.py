@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mig_manager.simulation.api.status import StatusError, bad_request
-from mig_manager.simulation.store import copy_json
+from mig_manager.simulation.values import copy_json
 
 MERGE_KEYS: Mapping[str, str] = {
     "containers": "name",

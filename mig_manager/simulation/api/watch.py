@@ -9,8 +9,9 @@ from mig_manager.simulation.api.conversion import from_stored
 from mig_manager.simulation.api.listing import read_version, selection
 from mig_manager.simulation.api.negotiation import Form, dump
 from mig_manager.simulation.api.status import Cause, StatusError, expired, invalid
+from mig_manager.simulation.history import CompactedError, Event
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.store import CompactedError, Event, MemoryStore
+from mig_manager.simulation.store import MemoryStore
 
 _EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"

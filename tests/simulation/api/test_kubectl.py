@@ -12,16 +12,20 @@ import pytest
 from mig_manager.simulation.apiserver import ApiServer
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import (
+    CLUSTER_ROLES,
     CONFIGMAPS,
     DAEMON_SETS,
     DEPLOYMENTS,
     EVENTS,
     LEASES,
+    NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    SECRETS,
 )
-from mig_manager.simulation.store import MemoryStore, now
+from mig_manager.simulation.store import MemoryStore
+from mig_manager.simulation.values import now
 from tests.simulation.api.clients import Kubectl, budget, config_map, node, pod
 
 pytestmark = pytest.mark.usefixtures("swift_kubelet")
@@ -181,6 +185,31 @@ def test_config_maps_are_applied_edited_and_deleted(
     kubectl("create", "-f", "-", "--dry-run=server", stdin=_MANIFEST)
     assert [each["metadata"]["name"] for each in store.list(CONFIGMAPS)[0]] == ["other", "settings"]
     assert "already exists" in kubectl.run("create", "configmap", "other").stderr
+
+
+def test_what_kubectl_creates_it_sends_in_protobuf(kubectl: Kubectl, store: MemoryStore) -> None:
+    kubectl("create", "namespace", "gpu")
+    kubectl("create", "serviceaccount", "mig")
+    kubectl("create", "secret", "generic", "s", "--from-literal=a=b")
+    kubectl("create", "clusterrole", "nodes", "--verb=get,patch", "--resource=nodes", "--resource-name=a")
+    kubectl("create", "clusterrolebinding", "nodes", "--clusterrole=nodes", "--serviceaccount=default:mig")
+    kubectl("create", "deployment", "web", "--image=web:1", "--replicas=2", "--port=80")
+    role = store.get(CLUSTER_ROLES, None, "nodes")
+    assert role is not None
+    assert role["rules"] == [
+        {"verbs": ["get", "patch"], "apiGroups": [""], "resources": ["nodes"], "resourceNames": ["a"]}
+    ]
+    assert "default/mig" in kubectl("get", "clusterrolebinding", "nodes", "-o", "wide")
+    web = store.get(DEPLOYMENTS, "default", "web")
+    assert web is not None
+    [container] = web["spec"]["template"]["spec"]["containers"]
+    assert (web["spec"]["replicas"], container["image"]) == (2, "web:1")
+    assert container["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+    secret = store.get(SECRETS, "default", "s")
+    assert secret is not None
+    assert secret["data"] == {"a": "Yg=="}
+    refused = kubectl.run("create", "quota", "q", "--hard=pods=2")
+    assert (refused.returncode, store.get(NAMESPACES, None, "gpu") is not None) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,10 @@ def test_faults_hit_what_they_name_as_often_as_they_say(server: ApiServer, http:
     server.faults.clear()
     assert http("GET", NODES).code == 200
     remove()
+    server.faults.add(Fault(status=429, text="Too many requests, please try again later.", retry_after_s=1))
+    throttled = http("GET", NODES)
+    assert (throttled.code, throttled.headers["Retry-After"]) == (429, "1")
+    assert throttled.body == "Too many requests, please try again later."
 
 
 def test_an_answer_can_be_late_lost_or_cut(server: ApiServer, http: Http) -> None:

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mig_manager.simulation.history import CompactedError
 from mig_manager.simulation.objects import Change, Object
 from mig_manager.simulation.resources import CONFIGMAPS, DAEMON_SETS, NODES, PODS
-from mig_manager.simulation.store import CompactedError, MemoryStore, ObjectExistsError
+from mig_manager.simulation.store import MemoryStore, ObjectExistsError
 from tests.simulation.api.clients import config_map, node, pod
 
 
