@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mig_manager.layouts.book import LayoutBook, resolve
-from mig_manager.layouts.generate import generate_layouts
+from mig_manager.layouts.generate import GeneratorInput, generate_layouts
 from mig_manager.layouts.layout import Layout, NodeTarget
 from mig_manager.layouts.schema import read_layouts
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.planner import plan_node
-from mig_manager.planning.state import Inventory
+from mig_manager.planning.state import GpuState, Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ def read_book(file: Path | None) -> LayoutBook | None:
 
 def all_layouts(book: LayoutBook | None, inventory: Inventory) -> LayoutBook:
     """The layouts of the file over those generated from the hardware."""
-    generated = generate_layouts(inventory.gpus)
+    generated = generate_layouts([_offer(state) for state in inventory.gpus])
     return book.merged_over(generated) if book is not None else generated
 
 
@@ -47,3 +47,8 @@ def choose(book: LayoutBook, name: str, inventory: Inventory) -> Choice:
     layout = book.get(name)
     target = resolve(layout, [state.gpu for state in inventory.gpus])
     return Choice(layout, target, plan_node(target, inventory))
+
+
+def _offer(state: GpuState) -> GeneratorInput:
+    profiles = state.geometry.profiles if state.geometry is not None else ()
+    return GeneratorInput(state.gpu, tuple((profile.name, profile.max_instances) for profile in profiles))

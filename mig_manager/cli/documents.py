@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mig_manager.errors import MigManagerError
+from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.catalogue import model_of
 from mig_manager.planning.geometry import Placement
@@ -14,6 +15,9 @@ from mig_manager.planning.plan import GpuPlan, KeptInstance, NewInstance, NodePl
 from mig_manager.planning.state import GpuInstance, GpuState, Inventory
 
 Document = dict[str, Any]
+
+UNKNOWN_UUID = "unknown-"
+"""What the UUIDs begin with that stand in for missing ones; every GPU of a node needs its own."""
 
 _SHARED_BY_SHAPE = frozenset({"compute", "engines", "placements"})
 
@@ -81,6 +85,11 @@ def layout_document(inventory: Inventory, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def known_uuid(gpu: GpuIdentity) -> str | None:
+    """The UUID of a GPU; None where the file that the GPU was read from gives none."""
+    return None if gpu.uuid.startswith(UNKNOWN_UUID) else gpu.uuid
+
+
 def devices_of(instance: GpuInstance) -> list[MigProfile]:
     """The MIG devices that an instance holds."""
     return [instance.profile.split(item.slices) for item in instance.compute]
@@ -94,7 +103,7 @@ def span(placement: Placement) -> str:
 def _gpu_plan(plan: GpuPlan, state: GpuState) -> Document:
     document: Document = {
         "index": plan.gpu.index,
-        "uuid": plan.gpu.uuid or None,
+        "uuid": known_uuid(plan.gpu),
         "model": plan.gpu.model,
         "mig": {"current": plan.mig.current, "target": plan.mig.target, "reset": plan.mig.reset},
         "keep": [_kept(item) for item in plan.keep],
@@ -148,7 +157,7 @@ def _names(profile: MigProfile, slices: Iterable[int]) -> list[str]:
 def _gpu_state(state: GpuState) -> Document:
     document: Document = {
         "index": state.gpu.index,
-        "uuid": state.gpu.uuid or None,
+        "uuid": known_uuid(state.gpu),
         "model": state.gpu.model,
         "mig": state.mig_current,
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.text import Text
 
-from mig_manager.cli.documents import assumed_fields, span
+from mig_manager.cli.documents import assumed_fields, known_uuid, span
 from mig_manager.cli.render import Look, legend, picture, plan_rows, state_picture, state_row
 from mig_manager.errors import MigManagerError
 from mig_manager.layouts.layout import GpuIdentity, Layout, LayoutEntry
@@ -176,8 +176,9 @@ def _head(gpus: Sequence[GpuIdentity]) -> Text:
     head = Text()
     head.append(gpu_numbers([gpu.index for gpu in gpus]), "bold")
     head.append(f"  {gpus[0].model}")
-    if len(gpus) == 1 and gpus[0].uuid:
-        head.append(f"  {gpus[0].uuid}", "dim")
+    uuid = known_uuid(gpus[0])
+    if len(gpus) == 1 and uuid is not None:
+        head.append(f"  {uuid}", "dim")
     return head
 
 
