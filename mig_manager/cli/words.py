@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -60,7 +61,7 @@ def trial_lines(trials: Mapping[str, NodePlan | MigManagerError]) -> list[Text]:
         line = Text(f"{name:<{width}}  ")
         if isinstance(outcome, MigManagerError):
             line.append(f"{'no':<4}  ", "red")
-            line.append(f"{outcome.reason}: {outcome.message.splitlines()[0]}")
+            line.append(f"{outcome.reason}: {_gist(outcome.message)}")
         else:
             line.append(f"{'yes':<4}  ", "green")
             resets = sum(item.mig.reset for item in outcome.gpus)
@@ -163,7 +164,7 @@ def _gpu_lines(alike: Sequence[GpuPlan], state: GpuState, look: Look) -> list[Te
     lines += _list("in use!", busy, "bold red")
     room = room_left(plan, state)
     if room:
-        lines.append(Text(f"  room for {', '.join(map(str, room))}", "dim"))
+        lines.append(Text(f"  room for one of {', '.join(map(str, room))}", "dim"))
     assumed = assumed_fields(plan, state)
     if assumed:
         lines.append(Text(f"  assumed  as in the model's family: {', '.join(assumed)}", "yellow"))
@@ -239,6 +240,12 @@ def _passes(gpu: GpuIdentity, entry: LayoutEntry) -> bool:
         for item in entry.device_filter
     )
     return by_id and (not entry.gpu_models or any(same_model(gpu.model, name) for name in entry.gpu_models))
+
+
+def _gist(message: str) -> str:
+    """What a message comes to, without its place in the file and its explanations."""
+    first = re.sub(r"^\S+:\d+: ", "", message.splitlines()[0])
+    return re.split(r"[;.] ", first)[0]
 
 
 def _totals(plan: NodePlan) -> tuple[int, int, int]:
