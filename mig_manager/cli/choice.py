@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mig_manager.layouts.book import LayoutBook, resolve
-from mig_manager.layouts.generate import GeneratorInput, generate_layouts
+from mig_manager.layouts.generate import generate_layouts
 from mig_manager.layouts.layout import Layout, NodeTarget
 from mig_manager.layouts.schema import read_layouts
+from mig_manager.planning.offers import offers
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.planner import plan_node
-from mig_manager.planning.state import GpuState, Inventory
+from mig_manager.planning.state import Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,7 @@ def read_book(file: Path | None) -> LayoutBook | None:
 
 def all_layouts(book: LayoutBook | None, inventory: Inventory) -> LayoutBook:
     """The layouts of the file over those generated from the hardware."""
-    generated = generate_layouts([_offer(state) for state in inventory.gpus])
+    generated = generate_layouts(offers(inventory))
     return book.merged_over(generated) if book is not None else generated
 
 
@@ -47,8 +48,3 @@ def choose(book: LayoutBook, name: str, inventory: Inventory) -> Choice:
     layout = book.get(name)
     target = resolve(layout, [state.gpu for state in inventory.gpus])
     return Choice(layout, target, plan_node(target, inventory))
-
-
-def _offer(state: GpuState) -> GeneratorInput:
-    profiles = state.geometry.profiles if state.geometry is not None else ()
-    return GeneratorInput(state.gpu, tuple((profile.name, profile.max_instances) for profile in profiles))

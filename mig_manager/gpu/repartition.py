@@ -55,7 +55,7 @@ def repartition(
         reset: called with exactly the GPUs whose MIG mode is pending.
 
     Raises:
-        RepartitionError: with the failure's own reason once the previous layout is back; ROLLBACK_FAILED when it
+        RepartitionError: with its own reason once the previous layout is back; ROLLBACK_FAILED when it
             is not; INTERRUPTED, with nothing put back, after `worker.stop_after_call`.
     """
     calls = len(worker.calls)

@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.layouts.findings import clipped, hint
@@ -54,7 +53,7 @@ class LayoutBook:
 
     def merged_over(self, generated: LayoutBook) -> LayoutBook:
         """This book with the other's layouts for the names that it lacks."""
-        layouts = MappingProxyType({**self.layouts, **generated.layouts, **self.layouts})
+        layouts = {**self.layouts, **generated.layouts, **self.layouts}
         return LayoutBook(layouts, f"{self.file} or {generated.file}")
 
 
@@ -163,8 +162,8 @@ def _present(device: int | str, gpus: Sequence[GpuIdentity]) -> str:
 
 def _conflict(target: GpuTarget, other: GpuTarget) -> str:
     return (
-        f"this entry asks for {_wish(target)} on GPU {target.gpu.index}, but the one at {other.source} asks for "
-        f"{_wish(other)}; a GPU takes one of them"
+        f"this entry asks for {_wish(target)} on GPU {target.gpu.index}, but the one at {other.source} asks "
+        f"for {_wish(other)}; a GPU takes one of them"
     )
 
 
