@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rich.text import Text
 
 from mig_manager.cli.documents import assumed_fields, known_uuid, span
 from mig_manager.cli.render import Look, legend, picture, plan_rows, state_picture, state_row
 from mig_manager.errors import MigManagerError
-from mig_manager.layouts.layout import GpuIdentity, Layout, LayoutEntry
+from mig_manager.layouts.layout import GpuIdentity, GpuTarget, Layout, LayoutEntry
 from mig_manager.layouts.models import same_model
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import Placement
 from mig_manager.planning.plan import GpuPlan, NodePlan
-from mig_manager.planning.state import GpuState, Inventory
+from mig_manager.planning.planner import plan_gpu
+from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, Inventory
 
 _Placed = tuple[MigProfile, Placement]
 
@@ -132,24 +134,41 @@ def gpu_numbers(indices: Sequence[int]) -> str:
 
 
 def room_left(plan: GpuPlan, state: GpuState) -> tuple[MigProfile, ...]:
-    """The plain profiles that would still find a place beside what the plan leaves, largest first."""
+    """The plain profiles of which one more would find a place beside what the plan leaves, largest first."""
     if state.geometry is None or not plan.mig.target:
         return ()
+    left = [(item.instance.profile, item.instance.profile_id, item.instance.placement) for item in plan.keep]
+    left += [(item.profile, item.profile_id, item.placement) for item in plan.create]
     taken = 0
-    for placement in _after(plan):
+    for *_, placement in left:
         taken |= placement.mask
-    return tuple(
-        sorted(
-            profile.name
-            for profile in state.geometry.profiles
-            if not profile.name.suffix and any(not place.mask & taken for place in profile.placements)
-        )
+    after = replace(
+        state,
+        mig_current=True,
+        mig_pending=True,
+        instances=tuple(map(_whole, sorted(left, key=lambda item: item[2]))),
+    )
+    free = [
+        profile.name
+        for profile in state.geometry.profiles
+        if not profile.name.suffix and any(not place.mask & taken for place in profile.placements)
+    ]
+    return tuple(sorted(name for name in free if _fits_beside(after, name)))
+
+
+def _whole(left: tuple[MigProfile, int, Placement]) -> GpuInstance:
+    profile, profile_id, placement = left
+    return GpuInstance(
+        None, profile, profile_id, placement, (ComputeInstance(None, profile.gpu_slices, None),)
     )
 
 
-def _after(plan: GpuPlan) -> Iterable[Placement]:
-    yield from (item.instance.placement for item in plan.keep)
-    yield from (item.placement for item in plan.create)
+def _fits_beside(state: GpuState, profile: MigProfile) -> bool:
+    devices = tuple(sorted((*(item.profile for item in state.instances), profile)))
+    try:
+        return not plan_gpu(GpuTarget(state.gpu, True, devices, None), state).destroy
+    except MigManagerError:
+        return False
 
 
 def _gpu_lines(alike: Sequence[GpuPlan], state: GpuState, look: Look) -> list[Text]:
