@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,6 +16,9 @@ from mig_manager.planning.plan import GpuPlan, KeptInstance, NewInstance, NodePl
 from mig_manager.planning.state import GpuInstance, GpuState, Inventory
 
 Document = dict[str, Any]
+
+_PLAIN = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
+_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 
 UNKNOWN_UUID = "unknown-"
 """What the UUIDs begin with that stand in for missing ones; every GPU of a node needs its own."""
@@ -67,7 +71,7 @@ def layout_document(inventory: Inventory, name: str) -> str:
     for state in capable:
         devices = sorted(device for item in state.instances for device in devices_of(item))
         groups.setdefault((state.mig_current, tuple(map(str, devices))), []).append(state)
-    lines = ["version: v1", "mig-configs:", f"  {_quoted(name)}:"]
+    lines = ["version: v1", "mig-configs:", f"  {_yaml_text(name)}:"]
     for (enabled, profiles), states in groups.items():
         indices = [state.gpu.index for state in states]
         models = dict.fromkeys(state.gpu.model for state in states)
@@ -79,7 +83,7 @@ def layout_document(inventory: Inventory, name: str) -> str:
         if enabled:
             counts = {profile: profiles.count(profile) for profile in profiles}
             lines.append("      mig-devices:" + ("" if counts else " {}"))
-            lines += [f"        {_quoted(profile)}: {count}" for profile, count in counts.items()]
+            lines += [f"        {profile}: {count}" for profile, count in counts.items()]
     if not groups:
         lines += ["    # no GPU of this node has MIG", "    - devices: all", "      mig-enabled: false"]
     return "\n".join(lines) + "\n"
@@ -181,5 +185,7 @@ def _gpu_state(state: GpuState) -> Document:
     return document
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text)
+def _yaml_text(text: str) -> str:
+    """A text as YAML writes it: quoted where it would be read as something else."""
+    plain = _PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS
+    return text if plain else json.dumps(text)

@@ -105,7 +105,7 @@ def difference_lines(plan: NodePlan, *, mode_only: bool) -> list[str]:
             found.append(f"MIG is {_on(mig.current)}, the layout wants {_on(mig.target)}")
         if mig.pending != mig.target and mig.pending != mig.current:
             found.append(f"MIG will be {_on(mig.pending)} after a reset, the layout wants {_on(mig.target)}")
-        if not mode_only:
+        if mig.target and not mode_only:
             gone = [(old.profile, old.placement) for old in item.destroy]
             new = [(new.profile, new.placement) for new in item.create]
             other = [

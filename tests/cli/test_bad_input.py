@@ -188,6 +188,10 @@ USAGE: dict[str, tuple[list[str], list[str]]] = {
     ),
     "two sources of GPUs": (["plan", "--current", "x", "--simulate", "A30"], ["--current", "--simulate"]),
     "current state that is not there": (["plan", "--current", "/nowhere.json"], ["/nowhere.json"]),
+    "quotes that do not close": (
+        ["apply", "-c", "all-1g.6gb", "--simulate", "A30", "--reset-command", "'reset"],
+        ["--reset-command", "quotation"],
+    ),
     "argument too many": (["plan", "all-1g.10gb"], ["all-1g.10gb"]),
 }
 
