@@ -56,9 +56,9 @@ def summary(plan: NodePlan) -> Text:
 
 
 def trial_lines(trials: Mapping[str, NodePlan | MigManagerError]) -> list[Text]:
-    """A table: which of several layouts fit, and what each would change."""
+    """A table: which of several layouts fit, and how many instances and GPUs each would change."""
     width = max([len("LAYOUT"), *map(len, trials)])
-    lines = [Text(f"{'LAYOUT':<{width}}  FITS  KEEP  DESTROY  CREATE  RESET", "bold")]
+    lines = [Text(f"{'LAYOUT':<{width}}  FITS  KEEP  DESTROY  CREATE  MODE  RESET", "bold")]
     for name, outcome in trials.items():
         line = Text(f"{name:<{width}}  ")
         if isinstance(outcome, MigManagerError):
@@ -66,10 +66,10 @@ def trial_lines(trials: Mapping[str, NodePlan | MigManagerError]) -> list[Text]:
             line.append(f"{outcome.reason}: {_gist(outcome.message)}")
         else:
             line.append(f"{'yes':<4}  ", "green")
-            resets = sum(item.mig.reset for item in outcome.gpus)
-            cells = (*_totals(outcome), resets)
+            modes = sum(item.mig.current != item.mig.target for item in outcome.gpus)
+            cells = (*_totals(outcome), modes, sum(item.mig.reset for item in outcome.gpus))
             line.append(
-                "  ".join(f"{cell or '-':>{size}}" for cell, size in zip(cells, (4, 7, 6, 5), strict=True))
+                "  ".join(f"{cell or '-':>{size}}" for cell, size in zip(cells, (4, 7, 6, 4, 5), strict=True))
             )
         lines.append(line)
     return lines
