@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from loguru import logger
@@ -91,7 +92,10 @@ class GpuClients:
         self._report.journal = replace(journal, operands={})
         pods = self._pods.objects.values()
         restart = [*self._unlabelled, self._validator]
-        delete_pods(self._site.api, operand_pods(pods, restart), deadline=Deadline.after(30.0))
+        try:
+            delete_pods(self._site.api, operand_pods(pods, restart), deadline=Deadline.after(30.0))
+        except MigManagerError as error:
+            logger.warning("pods of GPU clients could not be restarted: {}", error.message)
 
     def await_resources(self, inventory: Inventory) -> None:
         """Wait until the kubelet advertises the GPUs as they are now, published by a new plugin pod.
@@ -102,28 +106,39 @@ class GpuClients:
         if not self._has_plugin:
             logger.info("no device plugin runs on this node: nothing to wait for")
             return
+        self._report.phase = Phase.WAITING_FOR_RESOURCES
+        deadline = Deadline.after(self._site.settings.resources_timeout)
+        self._resources.wait(self._expected(inventory), deadline, fresh=True)
+
+    def await_former_resources(self) -> None:
+        """Wait a while until the kubelet advertises what it did before the run."""
+        journal = self._report.journal
+        if journal is not None and self._has_plugin:
+            self._shown_in_time(journal.allocatable, fresh=False)
+
+    def advertised_truly(self, inventory: Inventory | None) -> bool:
+        """Whether, within a while, the kubelet advertises GPUs that are not as anybody wanted them."""
+        if inventory is None:
+            return False
+        try:
+            return not self._has_plugin or self._shown_in_time(self._expected(inventory), fresh=True)
+        except MigManagerError:
+            return False
+
+    def _shown_in_time(self, wanted: Mapping[str, int], *, fresh: bool) -> bool:
+        patience = min(_PUT_BACK_PATIENCE, self._site.settings.resources_timeout)
+        try:
+            self._resources.wait(wanted, Deadline.after(patience), fresh=fresh)
+        except MigManagerError as error:
+            logger.warning("{}", error.message)
+            return False
+        return True
+
+    def _expected(self, inventory: Inventory) -> Mapping[str, int]:
         strategy = strategy_of(self._report.node.meta.labels, self._site.settings.mig_strategy)
         counts = expected_resources(shapes_now(inventory), strategy)
         journal = self._report.journal
-        self._report.phase = Phase.WAITING_FOR_RESOURCES
-        self._resources.wait(
-            journal.sharing.of(counts) if journal is not None else counts,
-            Deadline.after(self._site.settings.resources_timeout),
-            fresh=True,
-        )
-
-    def await_former_resources(self) -> bool:
-        """Wait a while until the kubelet advertises what it did before the run; gives whether it does."""
-        journal = self._report.journal
-        if journal is None or not self._has_plugin:
-            return True
-        patience = min(_PUT_BACK_PATIENCE, self._site.settings.resources_timeout)
-        try:
-            self._resources.wait(journal.allocatable, Deadline.after(patience), fresh=False)
-        except MigManagerError as error:
-            logger.warning("the node does not advertise its former resources: {}", error.message)
-            return False
-        return True
+        return journal.sharing.of(counts) if journal is not None else counts
 
 
 def plugin_operand(namespace: str | None) -> Operand:

@@ -8,7 +8,7 @@ journal on the Node, so that a later process can undo it as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from loguru import logger
@@ -38,6 +38,8 @@ from mig_manager.planning.state import Inventory
 
 _SYNC_PATIENCE = 60.0
 """Seconds that a run waits to see the pods of its node."""
+_LAST_PATIENCE = 6.0
+"""Seconds for each change of the Node once the daemon has been asked to end."""
 
 
 class WishChangedError(Exception):
@@ -85,10 +87,10 @@ class Run:
         Gives None when the daemon was asked to end after GPUs had been changed: journal and cordon stay, and
         the next start goes on. Raises ApiError when the Node could not be told how it ended.
         """
-        self._worker.start()
         signal = self._site.signal
         with ExitStack() as undo:
             undo.enter_context(self._worker)
+            self._worker.start()
             signal.interrupt = self._look_up
             undo.callback(setattr, signal, "interrupt", None)
             told = undo.enter_context(self._told())
@@ -103,6 +105,7 @@ class Run:
     def stop(self) -> None:
         """Ask the run to end soon. Safe in any thread."""
         self._stop = True
+        self._report.patience = _LAST_PATIENCE
         self._worker.stop_after_call()
         self._site.signal.notify()
 
@@ -226,8 +229,11 @@ class Run:
             raise
         except MigManagerError as error:
             self._clients.resume()
-            back = self._clients.await_former_resources()
-            self._may_uncordon = back or error.reason is not Reason.ROLLBACK_FAILED
+            with suppress(StoppingError):
+                if error.reason is Reason.ROLLBACK_FAILED:
+                    self._may_uncordon = self._clients.advertised_truly(self._inventory)
+                else:
+                    self._clients.await_former_resources()
             raise
         self._clients.resume()
         assert self._inventory is not None
@@ -244,6 +250,7 @@ class Run:
             self._inventory = repartition(
                 self._worker, self._target, self._plan, self._inventory, self._reset
             )
+            self._unfinished = True
         except RepartitionError as error:
             self._inventory = error.inventory
             if error.reason is Reason.INTERRUPTED:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+
+from loguru import logger
 
 from mig_manager.cluster.events import EventRecorder
 from mig_manager.cluster.node import NodeChange, NodeClient
@@ -94,22 +97,37 @@ class Report:
         self._events.record("Warning" if warning else "Normal", reason, message)
 
     def conclude(self, outcome: Outcome, inventory: Inventory | None, *, uncordon: bool = True) -> None:
-        """Say how the run ended, in one PATCH: state, status, uncordon, journal gone.
+        """Say how the run ended, in one PATCH: state, status, uncordon, journal gone. And one Event, one log line.
 
-        The journal stays where it still holds paused operands. Nothing is sent when nothing is new.
+        The journal stays where it still holds something to put back. Nothing is sent when nothing is new.
         """
+        if not uncordon and self.journal is not None and self.journal.cordoned:
+            outcome = replace(outcome, message=f"{outcome.message} The node stays cordoned.")
         retry = self._retry_at(outcome)
         change = self._status(outcome.state, outcome.phase, outcome, retry)
         facts = {} if inventory is None else {GPUS_ANNOTATION: gpus_annotation(inventory)}
         change |= NodeChange(annotations=facts)
-        if self.journal is not None and not self.journal.operands:
+        if self.journal is not None and not self.journal.operands and (uncordon or not self.journal.cordoned):
             change |= NodeChange(
                 annotations={JOURNAL_ANNOTATION: None},
-                unschedulable=False if uncordon and self.journal.cordoned else None,
+                unschedulable=False if self.journal.cordoned else None,
             )
             self.journal = None
-        if not self._says_so_already(outcome, facts):
-            self._patch(change)
+        if self._says_so_already(outcome, facts):
+            return
+        self._patch(change)
+        self._tell(outcome, retry)
+
+    def _tell(self, outcome: Outcome, retry: str | None) -> None:
+        if outcome.reason is None:
+            logger.success("{}: applied", self.layout)
+            self.event("Applied", f"{self.layout}: the GPUs are as the layout says")
+            return
+        words = f"{self.layout}: {outcome.message}"
+        if retry is not None:
+            words += f" Next attempt at {retry}."
+        logger.error("{} in phase {}: {}", outcome.reason, outcome.phase, words)
+        self.event(outcome.reason, words, warning=True)
 
     def _says_so_already(self, outcome: Outcome, facts: dict[str, str]) -> bool:
         before = Status.from_json(self.node.meta.annotations.get(STATUS_ANNOTATION))
