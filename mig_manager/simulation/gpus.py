@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pynvml import (
     NVML_ERROR_IN_USE,
@@ -17,7 +17,6 @@ from pynvml import (
     NVML_SUCCESS,
 )
 
-from mig_manager.planning.catalogue import GpuModel
 from mig_manager.simulation.board import Board
 from mig_manager.simulation.device import Device
 from mig_manager.simulation.faults import strike
@@ -26,6 +25,9 @@ from mig_manager.simulation.gpustate import ClientState, FaultState, NodeState
 from mig_manager.simulation.picture import picture
 from mig_manager.simulation.record import CallRecord, append, read
 from mig_manager.simulation.statefile import StateFile, process_start
+
+if TYPE_CHECKING:
+    from mig_manager.planning.catalogue import GpuModel
 
 
 class ResetRefusedError(Exception):
