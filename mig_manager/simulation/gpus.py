@@ -148,7 +148,7 @@ class SimulatedGpus:
                     nth=nth,
                     times=times,
                     gpu=gpu,
-                    acts=acts or code is None,
+                    acts=acts,
                     seconds=seconds,
                     kills=kills,
                     seen=0,
