@@ -26,7 +26,6 @@ from pynvml import (
 )
 
 from mig_manager.simulation import nvml_calls, nvml_compute_calls, nvml_mig_calls, nvml_process_calls
-from mig_manager.simulation.board import Board
 from mig_manager.simulation.calls import Call, Function, Key
 from mig_manager.simulation.device import Device, RefusedError
 from mig_manager.simulation.driver import missing_symbols
@@ -108,7 +107,6 @@ class Library:
         self._handles: dict[int, Key] = {}
         self._addresses: dict[Key, int] = {}
         self._last_address = 0x7F5A00000000
-        self._boards: dict[str, tuple[Board, ...]] = {}
 
     def symbols(self) -> SimpleNamespace:
         """The exported C functions as attributes. What this driver lacks is missing."""
@@ -201,15 +199,12 @@ class Library:
 
     def _call(self, state: NodeState, key: Key | None) -> Call:
         """The call with what its handle stands for. A handle of something gone is an invalid argument."""
-        boards = self._boards.get(state["id"])
-        if boards is None:
-            boards = self._boards[state["id"]] = tuple(Board.decode(row) for row in state["boards"])
         if state["driver_epoch"] != self._driver_epoch:
             raise RefusedError(NVML_ERROR_GPU_IS_LOST)
-        call = Call(state=state, boards=boards, address=self._address)
+        call = Call(state=state, address=self._address)
         if key is None:
             return call
-        call.device = device = Device(state, boards, key.gpu)
+        call.device = device = Device(state, key.gpu)
         call.kind = key.kind
         if device.gpu["lost"]:
             raise RefusedError(NVML_ERROR_GPU_IS_LOST)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mig_manager.planning.catalogue import parse_gpus
+from mig_manager.planning.catalogue import GpuModel, parse_gpus
 from mig_manager.simulation.gpus import SimulatedGpus
 from mig_manager.simulation.nvml import install
 
@@ -23,9 +23,12 @@ PROFILE_ENUMS = 32
 
 
 @contextmanager
-def node(directory: Path, gpus: str, *, mig: bool = False, **options: Any) -> Iterator[SimulatedGpus]:
+def node(
+    directory: Path, gpus: str | Sequence[GpuModel], *, mig: bool = False, **options: Any
+) -> Iterator[SimulatedGpus]:
     """A node with NVML open in this process; `mig`: with MIG on everywhere."""
-    simulated = SimulatedGpus.create(directory / "gpus.json", parse_gpus(gpus), **options)
+    models = parse_gpus(gpus) if isinstance(gpus, str) else gpus
+    simulated = SimulatedGpus.create(directory / "gpus.json", models, **options)
     install(str(simulated.path))
     try:
         pynvml.nvmlInit()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pynvml import (
     NVML_ERROR_FUNCTION_NOT_FOUND,
+    NVML_ERROR_INSUFFICIENT_SIZE,
     NVML_ERROR_INVALID_ARGUMENT,
     NVML_ERROR_NO_PERMISSION,
     NVML_ERROR_NOT_FOUND,
@@ -14,7 +17,8 @@ from pynvml import (
     NVML_ERROR_UNINITIALIZED,
 )
 
-from mig_manager.planning.catalogue import GpuModel, catalogue
+from mig_manager.layouts.profile import MigProfile
+from mig_manager.planning.catalogue import GpuModel, catalogue, find_model
 from mig_manager.simulation.gpus import SimulatedGpus
 from mig_manager.simulation.nvml import install
 from tests.simulation.nvml_node import create_at, fails, gpu, mig_devices, node, placements, profiles, pynvml
@@ -121,12 +125,20 @@ def test_profiles_are_asked_by_enum_with_holes_and_an_end(tmp_path: Path) -> Non
         for enum in (5, 6, 8, 10, 17):
             fails(NVML_ERROR_NOT_SUPPORTED, query, device, enum)
         fails(NVML_ERROR_INVALID_ARGUMENT, query, device, 18)
+        short = (pynvml.c_nvmlGpuInstancePlacement_t * 2)()
+        possible = pynvml.nvmlDeviceGetGpuInstancePossiblePlacements
+        fails(NVML_ERROR_INSUFFICIENT_SIZE, possible, device, 14, short, ctypes.byref(ctypes.c_uint(2)))
         fails(NVML_ERROR_INVALID_ARGUMENT, pynvml.nvmlDeviceGetGpuInstanceProfileInfoById, device, 1)
 
 
 @pytest.mark.parametrize(
     ("driver", "model", "listed"),
-    [("535.261.03", A100, False), ("535.261.03", "H100 PCIe", False), ("580.95.05", "H100 PCIe", True)],
+    [
+        ("535.261.03", A100, False),
+        ("535.261.03", "H100 PCIe", False),
+        ("580.95.05", A100, False),
+        ("580.95.05", "H100 PCIe", True),
+    ],
 )
 def test_older_drivers_and_ampere_list_no_profiles_while_mig_is_off(
     tmp_path: Path, driver: str, model: str, listed: bool
@@ -149,6 +161,21 @@ def test_older_drivers_and_ampere_list_no_profiles_while_mig_is_off(
         fails(NVML_ERROR_NOT_SUPPORTED, pynvml.nvmlDeviceCreateGpuInstance, gpu(), 19)
         pynvml.nvmlDeviceSetMigMode(gpu(), 1)
         assert "1g.10gb" in profiles(gpu())
+
+
+def test_a_gpu_that_no_catalogue_knows(tmp_path: Path) -> None:
+    known = find_model("H200 NVL")
+    assert known.geometry is not None
+    odd = replace(known.geometry.profiles[0], enum=25, profile_id=77, name=MigProfile.parse("1g.18gb+new"))
+    geometry = replace(known.geometry, profiles=(*known.geometry.profiles, odd))
+    model = replace(known, names=("NVIDIA X1",), device_ids=(0x7FFF10DE,), geometry=geometry)
+    with node(tmp_path, [model], mig=True):
+        listed = profiles(gpu())
+        assert len(listed) == len(geometry.profiles)
+        assert pynvml.nvmlDeviceGetGpuInstanceProfileInfo(gpu(), 25).id == listed["1g.18gb+new"].id == 77
+        fails(NVML_ERROR_NOT_SUPPORTED, pynvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu(), 24)
+        fails(NVML_ERROR_INVALID_ARGUMENT, pynvml.nvmlDeviceGetGpuInstanceProfileInfo, gpu(), 26)
+        assert pynvml.nvmlDeviceGetName(gpu()) == "NVIDIA X1"
 
 
 def test_a_driver_without_the_versioned_queries(tmp_path: Path) -> None:
