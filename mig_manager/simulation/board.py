@@ -63,10 +63,10 @@ class Board:
     def offers(self, profile: InstanceProfile, *, variants: bool) -> tuple[ComputeOffer, ...]:
         """The compute-instance profiles of such a GPU instance, by profile id.
 
-        `variants`: newer drivers list second profiles of a size beside the base one. The NVL variant of seven
-        slices cannot be created here (users report that choosing it makes the preparation fail). One slice with
-        double memory has more multiprocessors than a plain slice on some models; there the REV1 variant covers
-        the whole GPU instance, and the plain one only a slice (seen on a 96 GB GH100).
+        `variants`: newer drivers list second profiles of a size beside the base one. The NVL variant of
+        seven slices cannot be created here (users report that choosing it makes the preparation fail). One
+        slice with double memory has more multiprocessors than a plain slice on some models; there the REV1
+        variant covers the whole GPU instance, and the plain one only a slice (seen on a 96 GB GH100).
         """
         whole = self.multiprocessors(profile)
         slices = profile.name.gpu_slices

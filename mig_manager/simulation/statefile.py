@@ -42,7 +42,7 @@ class StateFile(Generic[T]):
 
     @contextmanager
     def change(self) -> Iterator[T]:
-        """A copy to change; written when the block ends, dropped when it raises. Nobody else writes meanwhile."""
+        """A copy to change; written when the block ends, dropped when it raises. Others wait."""
         with self._lock():
             changed, text = self._load()
             document: T = json.loads(text)
@@ -74,8 +74,8 @@ class StateFile(Generic[T]):
     def _replace(self, text: bytes, *, after: int) -> None:
         new = self.path.with_name(f".{self.path.name}.new")
         new.write_bytes(text)
-        # The kernel's file times are coarse and inode numbers come back at once: only a modification time that
-        # always grows tells one version from the next.
+        # The kernel's file times are coarse and inode numbers come back at once: only a modification time
+        # that always grows tells one version from the next.
         stamp = max(time.time_ns(), after + 1)
         os.utime(new, ns=(stamp, stamp))
         os.replace(new, self.path)
