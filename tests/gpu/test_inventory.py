@@ -139,9 +139,17 @@ def strange_model() -> GpuModel:
     )
     profiles = tuple(
         InstanceProfile(
-            MigProfile.parse(name), *numbers, engines=engines, compute=usual_compute(int(name[0]))
+            MigProfile.parse(name),
+            key,
+            enum,
+            memory,
+            cores,
+            most,
+            places,
+            engines,
+            usual_compute(int(name[0])),
         )
-        for name, *numbers in rows
+        for name, key, enum, memory, cores, most, places in rows
     )
     return replace(
         find_model("H100-80GB-HBM3"),
@@ -187,7 +195,7 @@ def test_a_driver_that_does_not_serve_is_told_with_what_to_do(
 def test_a_missing_or_broken_library_is_told_with_what_to_do(library: Path) -> None:
     with (
         GpuWorker(NvmlSource(library=library)) as worker,
-        pytest.raises(MigManagerError, match="cannot be loaded.*DRIVER_ROOT_CTR_PATH") as told,
+        pytest.raises(MigManagerError, match=r"cannot be loaded.*DRIVER_ROOT_CTR_PATH") as told,
     ):
         worker.inventory()
     assert str(library) in told.value.message

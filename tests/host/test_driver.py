@@ -105,7 +105,7 @@ def test_a_reset_that_does_not_end_is_stopped() -> None:
 
 
 def test_a_missing_command_is_named() -> None:
-    with pytest.raises(MigManagerError, match="could not be started: No such file.*/no/nvidia-smi"):
+    with pytest.raises(MigManagerError, match=r"could not be started: No such file.*/no/nvidia-smi"):
         reset_gpus(["/no/nvidia-smi", "-i", "{gpus}"], [gpu(0)], root=None, timeout_s=1)
 
 
