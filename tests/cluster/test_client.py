@@ -179,7 +179,7 @@ def failing(times: int, code: int, reason: str, **status: object) -> Callable[[E
 def test_what_passes_is_tried_again_until_the_deadline(
     hostile: HostileServer, hostile_api: Api, code: int, reason: str
 ) -> None:
-    hostile.always = failing(3, code, reason)
+    hostile.always = failing(2, code, reason)
     assert hostile_api.get(NODES, deadline=Deadline.after(10))["items"]
     hostile.always = failing(1000, code, reason)
     began = time.monotonic()

@@ -19,7 +19,7 @@ from mig_manager.cluster.watch import ObjectWatch, WatchOptions, watch_node, wat
 from mig_manager.errors import MigManagerError, Reason
 from tests.cluster.hostile import Behaviour, Exchange, HostileServer
 
-QUICK = WatchOptions(stream_s=2, silence_s=0.5, shortest_backoff_s=0.05, longest_backoff_s=0.4)
+QUICK = WatchOptions(stream_s=1, silence_s=0.3, shortest_backoff_s=0.05, longest_backoff_s=0.4)
 SOON_S = 10.0
 
 
@@ -239,7 +239,7 @@ def test_a_node_that_does_not_exist_is_waited_for_and_reported_once(
     with log() as lines, watch_node_meta(hostile_api, "gpu-1", signal, options) as watch:
         watch.wait_synced(Deadline.after(SOON_S))
         assert watch.sole is None
-        signal.wait(lambda: len(hostile.requests) >= 4, Deadline.after(SOON_S))
+        signal.wait(lambda: len(hostile.requests) >= 3, Deadline.after(SOON_S))
         hostile.exists = True
         hostile.label(layout="first")
         see(watch, signal, "first")
