@@ -17,9 +17,10 @@ from functools import partial
 
 from loguru import logger
 
-from mig_manager.cluster.client import Api, ApiError, object_path
+from mig_manager.cluster.client import Api, object_path
 from mig_manager.cluster.objects import JsonObject, Pod
 from mig_manager.cluster.pods import name_pods, stays
+from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import ObjectWatch
 from mig_manager.errors import MigManagerError, Reason

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from loguru import logger
 
-from mig_manager.cluster.client import JSON, METADATA, METADATA_LIST, Api, ApiError, collection_path, refusal
+from mig_manager.cluster.client import JSON, METADATA, METADATA_LIST, Api, collection_path
 from mig_manager.cluster.objects import ConfigMap, JsonObject, Node, NodeMeta, Pod
+from mig_manager.cluster.refusal import ApiError, refusal
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.errors import MigManagerError, Reason
 
@@ -241,7 +242,7 @@ class ObjectWatch(Generic[T]):
         if self._single and self._missing == bool(objects):
             self._missing = not objects
             if self._missing:
-                logger.warning("There is no {}; waiting for it", self._title)
+                logger.warning("There is no {}; watching for it", self._title)
             else:
                 logger.info("{} is there now", self._title)
         self._signal.notify()

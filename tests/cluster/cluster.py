@@ -9,8 +9,9 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from mig_manager.cluster.client import MERGE_PATCH, Api, ApiError, collection_path, object_path
+from mig_manager.cluster.client import MERGE_PATCH, Api, collection_path, object_path
 from mig_manager.cluster.objects import Pod
+from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import ObjectWatch, watch_pods
 
@@ -35,7 +36,9 @@ class Cluster:
         """How long a pod takes to end."""
         self.stuck: set[str] = set()
         """Names of pods that never end."""
-        self._pods = watch_pods(api, self.node, Signal())
+        self._news = Signal()
+        self._done = threading.Event()
+        self._pods = watch_pods(api, self.node, self._news)
         self._ending: set[str] = set()
 
     @contextmanager
@@ -43,17 +46,18 @@ class Cluster:
         self.create("namespaces", {"metadata": {"name": self.namespace}}, namespaced=False)
         self.create("nodes", {"metadata": {"name": self.node}}, namespaced=False)
         self.create("configmaps", {"metadata": {"name": "owner"}})
-        with suppress(ApiError):  # a real API server wants it before any pod; a controller may have made it already
+        with suppress(
+            ApiError
+        ):  # a real API server wants it before any pod; a controller may have made it already
             self.create("serviceaccounts", {"metadata": {"name": "default"}})
         kubelet = threading.Thread(target=self._end_pods, daemon=True)
-        self._done = threading.Event()
         with self._pods:
             kubelet.start()
             try:
                 yield self
             finally:
                 self._done.set()
-                self._pods._signal.notify()
+                self._news.notify()
                 kubelet.join()
                 self._clean_up()
 
@@ -87,7 +91,11 @@ class Cluster:
         finalizers: tuple[str, ...] = (),
     ) -> Pod:
         """A pod that the kubelet has started. `owner` None: bare; else the kind of its controller."""
-        meta: JsonObject = {"name": name, "labels": dict(labels or {}), "annotations": dict(annotations or {})}
+        meta: JsonObject = {
+            "name": name,
+            "labels": dict(labels or {}),
+            "annotations": dict(annotations or {}),
+        }
         if finalizers:
             meta["finalizers"] = list(finalizers)
         if owner == "ConfigMap":
@@ -110,7 +118,10 @@ class Cluster:
         status = {"phase": phase, "startTime": now(), "conditions": [condition]}
         return Pod.from_json(
             self.api.request(
-                "PATCH", self.path("pods", name) + "/status", body={"status": status}, content_type=MERGE_PATCH
+                "PATCH",
+                self.path("pods", name) + "/status",
+                body={"status": status},
+                content_type=MERGE_PATCH,
             )
         )
 
@@ -139,13 +150,12 @@ class Cluster:
 
     def _end_pods(self) -> None:
         """What the kubelet does with pods that are deleted: end them, then take them out for good."""
-        signal = self._pods._signal
         while not self._done.is_set():
             for uid, pod in self._pods.objects.items():
                 if pod.deleted is not None and uid not in self._ending and pod.name not in self.stuck:
                     self._ending.add(uid)
                     threading.Timer(self.takes_s, self._remove, (pod,)).start()
-            signal.wait(self._work_to_do, Deadline.after(1))
+            self._news.wait(self._work_to_do, Deadline.after(1))
 
     def _work_to_do(self) -> bool:
         return self._done.is_set() or any(

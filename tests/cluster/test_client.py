@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from mig_manager.cluster.client import Api, ApiError
+from mig_manager.cluster.client import Api
 from mig_manager.cluster.node import NodeChange, NodeClient
 from mig_manager.cluster.objects import Node
+from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import WatchOptions, watch_node_meta
 from mig_manager.errors import Reason
@@ -118,7 +119,12 @@ def test_a_watch_over_tls_stops_at_once(
 ) -> None:
     with Api.connect(service_account=service_account) as api:
         watch = watch_node_meta(api, "gpu-1", signal, WatchOptions(stream_s=60))
-        hostile.watches += [lambda exchange: hostile.label(layout="read") or False]
+
+        def label(exchange: Exchange) -> bool:
+            hostile.label(layout="read")
+            return False
+
+        hostile.watches += [label]
         watch.start()
         signal.wait_for(
             lambda: watch.sole is not None and "layout" in watch.sole.labels,

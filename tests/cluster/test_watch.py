@@ -228,7 +228,7 @@ def test_a_node_that_goes_and_comes_is_followed(
         hostile.exists = True
         hostile.label(layout="again")
         see(watch, signal, "again")
-    assert lines == ["There is no Node gpu-1; waiting for it", "Node gpu-1 is there now"]
+    assert lines == ["There is no Node gpu-1; watching for it", "Node gpu-1 is there now"]
 
 
 def test_a_node_that_does_not_exist_is_waited_for_and_reported_once(
@@ -243,7 +243,7 @@ def test_a_node_that_does_not_exist_is_waited_for_and_reported_once(
         hostile.exists = True
         hostile.label(layout="first")
         see(watch, signal, "first")
-    assert lines == ["There is no Node gpu-1; waiting for it", "Node gpu-1 is there now"]
+    assert lines == ["There is no Node gpu-1; watching for it", "Node gpu-1 is there now"]
 
 
 def test_a_server_that_is_down_at_start_is_waited_for_with_one_message(
