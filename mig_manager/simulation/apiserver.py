@@ -12,16 +12,16 @@ from typing import Any, Self
 import yaml
 from aiohttp import web
 
-from mig_manager.simulation.authorization import ADMIN, Authorizer, User
-from mig_manager.simulation.disruption import keep_budgets
-from mig_manager.simulation.faults import Faults, RequestLog
-from mig_manager.simulation.garbage import collect_garbage
-from mig_manager.simulation.handler import Handler, Rules
+from mig_manager.simulation.api.authorization import ADMIN, Authorizer, User
+from mig_manager.simulation.api.disruption import keep_budgets
+from mig_manager.simulation.api.faults import Faults, RequestLog
+from mig_manager.simulation.api.garbage import collect_garbage
+from mig_manager.simulation.api.handler import Handler, Rules
+from mig_manager.simulation.api.podlog import PodLog, default_log
+from mig_manager.simulation.api.streams import Trouble
 from mig_manager.simulation.objects import Change
-from mig_manager.simulation.podlog import PodLog, default_log
 from mig_manager.simulation.resources import NAMESPACES
 from mig_manager.simulation.store import MemoryStore
-from mig_manager.simulation.streams import Trouble
 
 _FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _START_S = 10

@@ -1,93 +1,168 @@
-"""What a request to the API server asks for, read from its method, path and query."""
+"""How a simulated NVML function is written down: its C signature, what it acts on, and its body."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ctypes
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote
+from typing import Any, Literal, NamedTuple, TypeVar
 
-from mig_manager.simulation.objects import Resource
-from mig_manager.simulation.resources import EVENTS, NEW_EVENTS, REVIEWS, SUBRESOURCES, at_path
-from mig_manager.simulation.status import bad_request, method_not_allowed, page_not_found
+from mig_manager.simulation.board import Board
+from mig_manager.simulation.device import Device
+from mig_manager.simulation.gpustate import ComputeInstanceState, GpuInstanceState, NodeState
 
-_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+HANDLE = ctypes.c_void_p
+UINT = ctypes.c_uint
+UINT_OUT = ctypes.POINTER(ctypes.c_uint)
+INT_OUT = ctypes.POINTER(ctypes.c_int)
+HANDLE_OUT = ctypes.POINTER(ctypes.c_void_p)
+BUFFER = ctypes.c_void_p
+"""Memory of the caller as an address; None for NULL."""
+
+Kind = Literal["gpu", "mig", "gi", "ci"]
+Target = Literal["", "gpu", "mig", "device", "gi", "ci"]
+"""What the first argument must be a handle of; `device`: a GPU or a MIG device."""
+
+
+class Key(NamedTuple):
+    """What a handle stands for."""
+
+    kind: Kind
+    gpu: int
+    serial: int
+    """Of the instance, or the epoch of the GPU: a handle does not outlive what it stands for."""
+
+    def fits(self, target: Target) -> bool:
+        """Whether a function that takes `target` takes such a handle."""
+        return self.kind == target or (target == "device" and self.kind in ("gpu", "mig"))
+
+
+@dataclass(slots=True)
+class Call:
+    """One call while it runs: the state, and what its handle stands for."""
+
+    state: NodeState
+    boards: Sequence[Board]
+    address: Callable[[Key], int]
+    """The handle of something."""
+    kind: Kind | None = None
+    reset: bool = False
+    """Whether the call reset the GPU, which takes its time."""
+    _device: Device | None = None
+    _gi: GpuInstanceState | None = None
+    _ci: ComputeInstanceState | None = None
+
+    @property
+    def device(self) -> Device:
+        """The GPU of the handle, whatever kind it is."""
+        assert self._device is not None
+        return self._device
+
+    @device.setter
+    def device(self, device: Device) -> None:
+        self._device = device
+
+    @property
+    def gi(self) -> GpuInstanceState:
+        """The GPU instance of the handle."""
+        assert self._gi is not None
+        return self._gi
+
+    @gi.setter
+    def gi(self, gi: GpuInstanceState) -> None:
+        self._gi = gi
+
+    @property
+    def ci(self) -> ComputeInstanceState:
+        """The compute instance of the handle."""
+        assert self._ci is not None
+        return self._ci
+
+    @ci.setter
+    def ci(self, ci: ComputeInstanceState) -> None:
+        self._ci = ci
+
+    @property
+    def mig(self) -> bool:
+        """Whether the handle is a MIG device's."""
+        return self.kind == "mig"
+
+    def gpu_handle(self, index: int) -> int:
+        """The handle of a GPU, by its place in the state."""
+        return self.address(Key("gpu", index, self.state["gpus"][index]["epoch"]))
+
+    def gi_handle(self, gi: GpuInstanceState) -> int:
+        """The handle of a GPU instance of this GPU."""
+        return self.address(Key("gi", self.device.index, gi["serial"]))
+
+    def ci_handle(self, ci: ComputeInstanceState) -> int:
+        """The handle of a compute instance of this GPU."""
+        return self.address(Key("ci", self.device.index, ci["serial"]))
+
+    def mig_handle(self, index: int, ci: ComputeInstanceState) -> int:
+        """The handle of a MIG device."""
+        return self.address(Key("mig", index, ci["serial"]))
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A request for objects."""
+class Function:
+    """A function of the C library."""
 
-    verb: str
-    """As RBAC names it: get, list, watch, create, update, patch, delete, deletecollection."""
-    resource: Resource
-    namespace: str | None
-    """None: of all namespaces, or a kind that has none."""
     name: str
-    """Empty for a collection."""
-    subresource: str
-    query: Mapping[str, str]
-
-    @property
-    def stored(self) -> Resource:
-        """Where the objects lie: both kinds of Event are one."""
-        return EVENTS if self.resource == NEW_EVENTS else self.resource
-
-    def flag(self, name: str) -> bool:
-        """A boolean of the query."""
-        return self.query.get(name, "").lower() in ("true", "1")
-
-    def number(self, name: str) -> int | None:
-        """A whole number of the query, None if it is absent; StatusError 400 if it is none."""
-        text = self.query.get(name, "")
-        if not text:
-            return None
-        if not text.lstrip("-").isdigit():
-            raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-        return int(text)
+    parameters: tuple[Any, ...]
+    """ctypes of all parameters, the handle included."""
+    target: Target
+    body: Callable[..., None]
+    """Called with the Call and the arguments behind the handle; raises device.RefusedError."""
+    changes: bool
+    """Whether it changes the GPU."""
+    needs_permission: str
+    """`` for anyone, `config` for managing instances, `mode` for root only."""
+    lifecycle: bool = False
+    """nvmlInit and nvmlShutdown."""
+    pure: Callable[..., int] | None = None
+    """Set where the function needs neither a session nor the state."""
+    result: Any = ctypes.c_int
 
 
-def read_call(method: str, path: str, query: Mapping[str, str]) -> Call:
-    """Raises StatusError 404 for a path that names nothing served, 405 for a method it does not take."""
-    steps = [unquote(step) for step in path.strip("/").split("/")]
-    if steps[:2] == ["api", "v1"]:
-        group, version, rest = "", "v1", steps[2:]
-    elif steps[0] == "apis" and len(steps) > 3:
-        group, version, rest = steps[1], steps[2], steps[3:]
-    else:
-        raise page_not_found()
-    namespace: str | None = None
-    if rest[:1] == ["namespaces"] and len(rest) > 2 and rest[2] not in ("status", "finalize"):
-        namespace, rest = rest[1], rest[2:]
-    resource = at_path(group, version, rest[0]) if rest and len(rest) <= 3 else None
-    if resource is None or (namespace is not None and not resource.namespaced):
-        raise page_not_found()
-    name = rest[1] if len(rest) > 1 else ""
-    subresource = rest[2] if len(rest) > 2 else ""
-    if subresource and subresource not in SUBRESOURCES.get(resource, ()):
-        raise page_not_found()
-    if name and resource.namespaced and namespace is None:
-        raise page_not_found()
-    return Call(
-        _verb(method, resource, name, subresource, query), resource, namespace, name, subresource, query
-    )
+Body = TypeVar("Body", bound=Callable[..., None])
 
 
-def _verb(method: str, resource: Resource, name: str, subresource: str, query: Mapping[str, str]) -> str:
-    verb = _VERBS.get(method)
-    watching = query.get("watch", "").lower() in ("true", "1")
-    if verb == "get" and (watching or not name) and not subresource:
-        verb = "watch" if watching else "list"
-    elif verb == "delete" and not name:
-        verb = "deletecollection"
-    allowed = {"list", "watch", "create", "deletecollection"}
-    if name:
-        allowed = {"get", "watch", "update", "patch", "delete"}
-    if subresource in ("status", "scale"):
-        allowed = {"get", "update", "patch"}
-    elif subresource == "log":
-        allowed = {"get"}
-    elif subresource == "eviction" or resource in REVIEWS:
-        allowed = {"create"}
-    if verb not in allowed:
-        raise method_not_allowed()
-    return verb
+class Table:
+    """The functions that one module simulates, by name."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, Function] = {}
+
+    def function(
+        self, name: str, *parameters: Any, on: Target = "", changes: bool = False, needs: str = ""
+    ) -> Callable[[Body], Body]:
+        """Enter the body of a C function. `parameters` are those behind the handle."""
+
+        def enter(body: Body) -> Body:
+            every = (HANDLE, *parameters) if on else parameters
+            self.functions[name] = Function(name, every, on, body, changes, needs)
+            return body
+
+        return enter
+
+    def lifecycle(self, name: str, *parameters: Any) -> None:
+        """Enter a way to open or close the library."""
+        self.functions[name] = Function(name, parameters, "", _nothing, False, "", lifecycle=True)
+
+    def pure(
+        self, name: str, *parameters: Any, result: Any
+    ) -> Callable[[Callable[..., int]], Callable[..., int]]:
+        """Enter a function that works without a session."""
+
+        def enter(body: Callable[..., int]) -> Callable[..., int]:
+            self.functions[name] = Function(
+                name, parameters, "", _nothing, False, "", pure=body, result=result
+            )
+            return body
+
+        return enter
+
+
+def _nothing(call: Call) -> None:
+    """The body of a function that the library does by itself."""
