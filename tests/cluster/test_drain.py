@@ -14,12 +14,12 @@ from mig_manager.cluster.drain import DrainMode, DrainOptions, DrainReport, drai
 from mig_manager.cluster.pods import gpu_pods
 from mig_manager.cluster.wait import Signal
 from mig_manager.errors import MigManagerError, Reason
+from mig_manager.simulation.api.faults import Fault
 from mig_manager.simulation.apiserver import ApiServer
-from mig_manager.simulation.faults import Fault
 from tests.cluster.cluster import Cluster
 
 QUICK = DrainOptions(timeout_s=0.6, cap_s=0.6, margin_s=0.2, retry_s=0.1)
-PATIENT = replace(QUICK, timeout_s=20, margin_s=10)
+PATIENT = DrainOptions(timeout_s=20, margin_s=10, retry_s=0.1)
 
 
 def drained(cluster: Cluster, options: DrainOptions = PATIENT) -> DrainReport:

@@ -14,8 +14,8 @@ from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import WatchOptions, watch_config_map, watch_node, watch_node_meta
 from mig_manager.errors import Reason
+from mig_manager.simulation.api.faults import Fault
 from mig_manager.simulation.apiserver import ApiServer
-from mig_manager.simulation.faults import Fault
 from tests.cluster.cluster import PATIENCE_S, Cluster
 
 
