@@ -12,14 +12,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Self, cast
 from urllib.parse import quote, urlencode
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_exponential
 
 from mig_manager.cluster.objects import JsonObject
+from mig_manager.cluster.refusal import ApiError, in_words, refused
+from mig_manager.cluster.session import Session
 from mig_manager.cluster.wait import Deadline
-from mig_manager.errors import MigManagerError, Reason
 
 if TYPE_CHECKING:
     import urllib3
@@ -36,51 +37,6 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _CONNECT_S = 5.0
 _ANSWER_S = 15.0
 _LONGEST_BACKOFF_S = 10.0
-_CONNECTIONS = 32
-_LONGEST_STATUS = 65536
-
-
-class ApiError(MigManagerError):
-    """The API server refused a request, or could not be reached."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        status: int = 0,
-        status_reason: str = "",
-        causes: tuple[tuple[str, str], ...] = (),
-        retry_after: float | None = None,
-    ) -> None:
-        super().__init__(Reason.API_ERROR, message)
-        self.status = status
-        """The HTTP status code; 0 if there was no answer."""
-        self.status_reason = status_reason
-        """The reason in the Status body: `NotFound`, `Conflict`, `Expired`..."""
-        self.causes = causes
-        """Reason and message of each cause in the Status body: `("DisruptionBudget", "The dis...")`."""
-        self.retry_after = retry_after
-        """Seconds that the server asks to wait."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_api_error, (self.message, self.status, self.status_reason, self.causes, self.retry_after))
-
-    @property
-    def passing(self) -> bool:
-        """Whether the same request may succeed a little later."""
-        return self.status in (0, 401, 409, 429, 500, 502, 503, 504)
-
-
-def _api_error(
-    message: str,
-    status: int,
-    status_reason: str,
-    causes: tuple[tuple[str, str], ...],
-    retry_after: float | None,
-) -> ApiError:
-    return ApiError(
-        message, status=status, status_reason=status_reason, causes=causes, retry_after=retry_after
-    )
 
 
 class Api:
@@ -93,7 +49,7 @@ class Api:
         self._service_account = service_account
         self._pause = pause
         self._lock = threading.Lock()
-        self._session = _Session(kubeconfig, service_account)
+        self._session = Session(kubeconfig, service_account)
 
     @classmethod
     def connect(
@@ -188,7 +144,9 @@ class Api:
             try:
                 answer = json.loads(response.read())
             except (urllib3.exceptions.HTTPError, ValueError) as error:
-                raise ApiError(f"{self._at(method, path)}: the answer broke off: {_plain(error)}") from error
+                raise ApiError(
+                    f"{self._at(method, path)}: the answer broke off: {in_words(error)}"
+                ) from error
             finally:
                 response.release_conn()
             return cast(JsonObject, answer)
@@ -260,13 +218,13 @@ class Api:
         if 200 <= response.status < 300:
             return response
         try:
-            raise _refusal(self._at(method, path), response)
+            raise refused(self._at(method, path), response)
         finally:
             response.release_conn()
 
     def _exchange(
         self,
-        session: _Session,
+        session: Session,
         method: str,
         target: str,
         headers: dict[str, str],
@@ -287,110 +245,17 @@ class Api:
                 preload_content=False,
             )
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise ApiError(f"The API server {session.host} does not answer: {_plain(error)}.") from error
+            raise ApiError(f"The API server {session.host} does not answer: {in_words(error)}.") from error
 
-    def _renewed(self, stale: _Session) -> _Session:
+    def _renewed(self, stale: Session) -> Session:
         """A session with credentials read anew, unless another thread has done that meanwhile."""
         with self._lock:
             if self._session is stale:
-                self._session = _Session(self._kubeconfig, self._service_account)
+                self._session = Session(self._kubeconfig, self._service_account)
             return self._session
 
     def _at(self, method: str, path: str) -> str:
         return f"{method} {self._session.host}{path}"
-
-
-class _Session:
-    """The credentials as they were read at one time, and connections that use them."""
-
-    def __init__(self, kubeconfig: Path | None, service_account: Path) -> None:
-        import yaml
-        from kubernetes.client import ApiClient, Configuration
-        from kubernetes.config import ConfigException
-        from kubernetes.config.incluster_config import InClusterConfigLoader
-        from kubernetes.config.kube_config import load_kube_config
-
-        self._configuration = Configuration()
-        self._configuration.connection_pool_maxsize = _CONNECTIONS
-        try:
-            if kubeconfig is None:
-                InClusterConfigLoader(  # type: ignore[no-untyped-call]
-                    token_filename=str(service_account / "token"),
-                    cert_filename=str(service_account / "ca.crt"),
-                ).load_and_set(self._configuration)
-            else:
-                load_kube_config(  # type: ignore[no-untyped-call]
-                    str(kubeconfig), client_configuration=self._configuration, persist_config=False
-                )
-        except (
-            ConfigException,
-            OSError,
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            yaml.YAMLError,
-        ) as error:
-            source = (
-                "the service account of this pod" if kubeconfig is None else f"the kubeconfig {kubeconfig}"
-            )
-            raise ApiError(f"No access to the API server by {source}: {error}") from error
-        self.host: str = self._configuration.host.rstrip("/")
-        self.pool: urllib3.PoolManager = ApiClient(self._configuration).rest_client.pool_manager
-
-    def credentials(self) -> dict[str, str]:
-        """The headers that say who we are; a service account's token is read again once a minute."""
-        bearer = self._configuration.auth_settings().get("BearerToken")
-        headers = {"User-Agent": "mig-manager"}
-        if bearer is not None and bearer["value"]:
-            headers["Authorization"] = bearer["value"].strip()
-        return headers
-
-    def close(self) -> None:
-        self.pool.clear()
-
-
-def _refusal(at: str, response: urllib3.BaseHTTPResponse) -> ApiError:
-    """The error that an answer stands for; the message is the one of its Status body, if it has one."""
-    import urllib3
-
-    try:
-        text = response.read(_LONGEST_STATUS).decode(errors="replace")
-    except urllib3.exceptions.HTTPError as error:
-        text = _plain(error)
-    try:
-        status = json.loads(text)
-        message = str(status["message"])
-    except (ValueError, KeyError, TypeError):
-        status, message = {}, text.strip()[:300] or str(response.reason)
-    return refusal(at, response.status, message, status, response.headers.get("Retry-After"))
-
-
-def refusal(
-    at: str, code: int, message: str, status: Mapping[str, Any], retry_after: str | None = None
-) -> ApiError:
-    """An ApiError from a Status object, such as the body of an error or the object of an ERROR event."""
-    details = status.get("details") or {}
-    seconds = details.get("retryAfterSeconds") or retry_after or ""
-    return ApiError(
-        f"{at}: {code}: {message}",
-        status=code,
-        status_reason=str(status.get("reason", "")),
-        causes=tuple(
-            (str(c.get("reason", "")), str(c.get("message", ""))) for c in details.get("causes") or ()
-        ),
-        retry_after=float(seconds) if str(seconds).isdigit() else None,
-    )
-
-
-def _plain(error: BaseException) -> str:
-    """What went wrong underneath, in the system's own words where it has some."""
-    deepest: BaseException = error
-    while (inner := deepest.__cause__ or deepest.__context__) is not None:
-        deepest = inner
-    if isinstance(deepest, OSError) and deepest.strerror:
-        return deepest.strerror
-    return str(deepest) or type(deepest).__name__
 
 
 def object_path(plural: str, name: str, *, namespace: str | None = None, group: str = "v1") -> str:

@@ -7,7 +7,6 @@ that refuses is asked again until the deadline, and named if it still refuses th
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,8 +16,9 @@ from functools import partial
 
 from loguru import logger
 
-from mig_manager.cluster.client import Api, ApiError, object_path
-from mig_manager.cluster.objects import JsonObject, Pod
+from mig_manager.cluster.client import Api
+from mig_manager.cluster.eviction import Refusal, delete, evict
+from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.pods import name_pods, stays
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import ObjectWatch
@@ -113,7 +113,7 @@ class _Case:
     """When a dry run was accepted."""
     gone_by: float | None = None
     """Set once the pod is ending: when it must be gone."""
-    attempt: Future[ApiError | None] | None = None
+    attempt: Future[Refusal | None] | None = None
     next_try: float = 0.0
     failures: int = 0
     obstacle: str = ""
@@ -157,8 +157,8 @@ class _Drain:
 
     def _look(self) -> frozenset[str]:
         """Bring the cases up to date with the pods; gives the uids of all that there are."""
-        present = self._pods.objects
         victims = self._victims()
+        present = self._pods.objects
         self._left = tuple(pod for pod in victims if stays(pod))
         for pod in victims:
             if not stays(pod) and pod.uid not in self._cases:
@@ -180,42 +180,26 @@ class _Drain:
         for case in self._cases.values():
             if case.attempt is None or not case.attempt.done():
                 continue
-            error = case.attempt.result()
+            refusal = case.attempt.result()
             case.attempt = None
             if case.gone_by is not None:
                 continue
-            if error is None or error.status == 404:
-                case.obstacle = ""
-                if self._rehearsing:
-                    case.passed = time.monotonic()
-                else:
-                    self._ending(case)
+            if refusal is not None:
+                self._refused(case, refusal)
+            elif self._rehearsing:
+                case.passed, case.obstacle = time.monotonic(), ""
             else:
-                self._refused(case, error)
+                self._ending(case)
 
-    def _refused(self, case: _Case, error: ApiError) -> None:
+    def _refused(self, case: _Case, refusal: Refusal) -> None:
+        if refusal.obstacle != case.obstacle:
+            logger.info("Pod {} cannot be evicted yet: {}", case.pod, refusal.obstacle)
         case.passed = None
-        pause_s = self._options.retry_s
-        before = case.obstacle
-        budget = next((text for reason, text in error.causes if reason == "DisruptionBudget"), None)
-        if error.status == 429 and budget is not None:
-            case.obstacle = _budget_in_words(budget, case.pod)
-            pause_s = error.retry_after or pause_s
-        elif error.status == 429:
-            case.obstacle = "the API server asks to slow down"
-            pause_s = error.retry_after or pause_s
-        elif error.status == 500:
-            case.failures += 1
-            case.obstacle = error.message
-            if case.failures >= self._options.failures:
-                raise self._blocked("refused for good")
-        elif error.passing:
-            case.obstacle = error.message
-        else:
-            case.obstacle = error.message
+        case.obstacle = refusal.obstacle
+        case.failures += refusal.failure
+        if refusal.final or case.failures >= self._options.failures:
             raise self._blocked("refused for good")
-        if case.obstacle != before:
-            logger.info("Pod {} cannot be evicted yet: {}", case.pod, case.obstacle)
+        pause_s = refusal.pause_s or self._options.retry_s
         case.next_try = time.monotonic() + pause_s * random.uniform(1.0, 1.2)
 
     def _act(self) -> None:
@@ -240,28 +224,10 @@ class _Drain:
                 case.attempt = self._pool.submit(self._send, case.pod, rehearsal=self._rehearsing)
                 case.attempt.add_done_callback(lambda _: self._signal.notify())
 
-    def _send(self, pod: Pod, *, rehearsal: bool) -> ApiError | None:
-        """Ask once for a pod to go; gives the refusal, if it is one."""
-        path = object_path("pods", pod.name, namespace=pod.namespace)
-        how: JsonObject = {"preconditions": {"uid": pod.uid}}
-        if self._options.grace_s is not None:
-            how["gracePeriodSeconds"] = self._options.grace_s
-        try:
-            if self._options.mode is DrainMode.DELETE:
-                self._api.delete(path, {"apiVersion": "v1", "kind": "DeleteOptions", **how})
-                return None
-            if rehearsal:
-                how["dryRun"] = ["All"]
-            eviction: JsonObject = {
-                "apiVersion": "policy/v1",
-                "kind": "Eviction",
-                "metadata": {"name": pod.name, "namespace": pod.namespace},
-                "deleteOptions": how,
-            }
-            self._api.create(f"{path}/eviction", eviction, {"dryRun": "All"} if rehearsal else None)
-        except ApiError as error:
-            return error
-        return None
+    def _send(self, pod: Pod, *, rehearsal: bool) -> Refusal | None:
+        if self._options.mode is DrainMode.DELETE:
+            return delete(self._api, pod, grace_s=self._options.grace_s)
+        return evict(self._api, pod, grace_s=self._options.grace_s, rehearsal=rehearsal)
 
     def _give_up_in_time(self) -> None:
         now = time.monotonic()
@@ -344,11 +310,3 @@ class _Drain:
             if case.attempt is None and case.next_try > time.monotonic():
                 moments.append(case.next_try)
         return min(moments)
-
-
-def _budget_in_words(cause: str, pod: Pod) -> str:
-    """The cause of a refusal, such as `The disruption budget web needs 2 healthy pods...`, and what helps."""
-    words = re.sub(r"^The disruption budget", "PodDisruptionBudget", cause).rstrip(".")
-    if not pod.ready:
-        words += " (the pod is not Ready; unhealthyPodEvictionPolicy AlwaysAllow would let it go)"
-    return words

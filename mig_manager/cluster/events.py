@@ -9,8 +9,9 @@ from typing import Literal
 
 from loguru import logger
 
-from mig_manager.cluster.client import Api, ApiError, collection_path
+from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.objects import JsonObject
+from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.wait import Deadline
 
 _NAMESPACE = "default"

@@ -125,8 +125,6 @@ class Pod:
     """Whether it stands for a static pod of the kubelet, which the API cannot end."""
     resources: frozenset[str]
     """Extended resources, above zero, in requests or limits of any container or init container."""
-    claims: bool
-    """Whether it has resource claims."""
     grace_s: int
     """The grace period it is being deleted with, else the one of its spec."""
     phase: str
@@ -136,7 +134,6 @@ class Pod:
     """When the Ready condition became what it is; whole seconds."""
     started: bool
     """Whether status.startTime is set: the kubelet has taken notice of the pod."""
-    created: datetime | None
     deleted: datetime | None
     """metadata.deletionTimestamp: when its grace period ends. None for a pod that is not being deleted."""
     finalizers: tuple[str, ...]
@@ -159,13 +156,11 @@ class Pod:
             owner=Owner(owner["kind"], owner["name"]) if owner else None,
             mirror="kubernetes.io/config.mirror" in (meta.get("annotations") or {}),
             resources=_requested(spec),
-            claims=bool(spec.get("resourceClaims")),
             grace_s=30 if grace is None else int(grace),
             phase=status.get("phase", ""),
             ready=ready.get("status") == "True",
             ready_since=parse_time(ready.get("lastTransitionTime")),
             started=bool(status.get("startTime")),
-            created=parse_time(meta.get("creationTimestamp")),
             deleted=parse_time(meta.get("deletionTimestamp")),
             finalizers=tuple(meta.get("finalizers") or ()),
         )

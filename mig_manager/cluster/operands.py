@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mig_manager.cluster.client import Api, ApiError, object_path
+from mig_manager.cluster.client import Api, object_path
 from mig_manager.cluster.objects import Pod
+from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.wait import Deadline
 
 PAUSED = "paused-for-mig-change"

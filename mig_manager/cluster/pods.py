@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
-from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.objects import Pod
-from mig_manager.cluster.wait import Deadline
 
 GPU_RESOURCES = ("nvidia.com/gpu*", "nvidia.com/mig-*")
 """Patterns of the resources that the device plugin advertises; `.shared` names match too."""
@@ -36,12 +34,6 @@ def unknown_to_kubelet(pods: Iterable[Pod]) -> tuple[Pod, ...]:
 def stays(pod: Pod) -> bool:
     """Whether a drain leaves it alone: mirror pods cannot be ended, DaemonSets bring theirs back at once."""
     return pod.mirror or pod.daemon_set
-
-
-def list_pods(api: Api, node: str, *, deadline: Deadline | None = None) -> tuple[Pod, ...]:
-    """The pods bound to a node, as they are at this moment. Raises ApiError."""
-    answer = api.get(collection_path("pods"), {"fieldSelector": f"spec.nodeName={node}"}, deadline=deadline)
-    return tuple(Pod.from_json(item) for item in answer.get("items") or ())
 
 
 def name_pods(pods: Iterable[Pod], longest: int = 5) -> str:

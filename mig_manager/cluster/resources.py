@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
@@ -15,29 +14,6 @@ def advertised(node: Node, patterns: Sequence[str] = GPU_RESOURCES) -> dict[str,
     return {
         name: count for name, count in node.allocatable.items() if count and is_gpu_resource(name, patterns)
     }
-
-
-class AllocatableHistory:
-    """Remembers since when the kubelet has said what it says now.
-
-    Its `observe` takes every version of the Node, so that no change is missed between two looks.
-    """
-
-    def __init__(self, patterns: Sequence[str] = GPU_RESOURCES) -> None:
-        self._patterns = patterns
-        self._latest: dict[str, int] | None = None
-        self._changed_at: float | None = None
-
-    def observe(self, node: Node) -> None:
-        """Take note of a version of the Node."""
-        now = advertised(node, self._patterns)
-        if self._latest is not None and now != self._latest:
-            self._changed_at = time.monotonic()
-        self._latest = now
-
-    def changed_since(self, moment: float) -> bool:
-        """Whether the present numbers were seen to come after `moment` (as `time.monotonic()` counts)."""
-        return self._changed_at is not None and self._changed_at >= moment
 
 
 def not_fresh(

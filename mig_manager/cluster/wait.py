@@ -40,10 +40,6 @@ class Deadline:
         """Whether it is over."""
         return time.monotonic() >= self.at
 
-    def at_most(self, seconds: float) -> Deadline:
-        """This deadline, or the point `seconds` ahead if that comes first."""
-        return Deadline(min(self.at, time.monotonic() + seconds))
-
 
 class WaitTimeoutError(MigManagerError):
     """What was waited for did not come before the deadline."""

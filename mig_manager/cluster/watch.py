@@ -7,7 +7,6 @@ always a whole state: readers look at that, never at single events.
 
 from __future__ import annotations
 
-import json
 import random
 import threading
 import time
@@ -19,8 +18,10 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from loguru import logger
 
-from mig_manager.cluster.client import JSON, METADATA, METADATA_LIST, Api, ApiError, collection_path, refusal
+from mig_manager.cluster.client import JSON, METADATA, METADATA_LIST, Api, collection_path
 from mig_manager.cluster.objects import ConfigMap, JsonObject, Node, NodeMeta, Pod
+from mig_manager.cluster.refusal import ApiError, refusal
+from mig_manager.cluster.stream import BrokenStreamError, json_lines
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.errors import MigManagerError, Reason
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_READ_SIZE = 65536
 _SHORT_STREAM_S = 1.0
 
 
@@ -166,9 +166,8 @@ class ObjectWatch(Generic[T]):
                     relist_at = began + self._options.relist_s
                 for _ in self._events():
                     failures = 0
-                if time.monotonic() - began < _SHORT_STREAM_S:
-                    failures += 1
-            except _BrokenStreamError:
+                failures = failures + 1 if time.monotonic() - began < _SHORT_STREAM_S else 0
+            except BrokenStreamError:
                 failures += 1
             except ApiError as error:
                 failures += 1
@@ -208,7 +207,7 @@ class ObjectWatch(Generic[T]):
             self._recovered()
             if self._stopping.is_set():
                 return
-            for event in _json_lines(stream):
+            for event in json_lines(stream):
                 self._take(event)
                 yield
                 if self._stopping.is_set() or time.monotonic() > ends:
@@ -241,7 +240,7 @@ class ObjectWatch(Generic[T]):
         if self._single and self._missing == bool(objects):
             self._missing = not objects
             if self._missing:
-                logger.warning("There is no {}; waiting for it", self._title)
+                logger.warning("There is no {}; watching for it", self._title)
             else:
                 logger.info("{} is there now", self._title)
         self._signal.notify()
@@ -267,40 +266,11 @@ class ObjectWatch(Generic[T]):
         return random.uniform(longest / 2, longest)
 
 
-class _BrokenStreamError(Exception):
-    """A stream ended in the middle of something; the version before it still holds."""
-
-
-def _json_lines(stream: urllib3.BaseHTTPResponse) -> Iterator[JsonObject]:
-    """The JSON objects of a stream, one a line, each as soon as it is there."""
-    import urllib3
-
-    pending = b""
-    try:
-        while received := stream.read1(_READ_SIZE):
-            *lines, pending = (pending + received).split(b"\n")
-            for line in lines:
-                if line.strip():
-                    yield json.loads(line)
-    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
-        raise _BrokenStreamError from error
-
-
 def watch_node_meta(
     api: Api, name: str, signal: Signal, options: WatchOptions | None = None
 ) -> ObjectWatch[NodeMeta]:
     """Our Node, metadata only: its status, which changes all the time, is not sent."""
-    return ObjectWatch(
-        api,
-        collection_path("nodes"),
-        NodeMeta.from_json,
-        signal,
-        title=f"Node {name}",
-        field_selector=f"metadata.name={name}",
-        metadata_only=True,
-        single=True,
-        options=options,
-    )
+    return _of_node(api, name, NodeMeta.from_json, signal, options, metadata_only=True)
 
 
 def watch_node(
@@ -319,6 +289,18 @@ def watch_node(
             observe(node)
         return node
 
+    return _of_node(api, name, parse, signal, options, metadata_only=False)
+
+
+def _of_node(
+    api: Api,
+    name: str,
+    parse: Callable[[JsonObject], T],
+    signal: Signal,
+    options: WatchOptions | None,
+    *,
+    metadata_only: bool,
+) -> ObjectWatch[T]:
     return ObjectWatch(
         api,
         collection_path("nodes"),
@@ -326,6 +308,7 @@ def watch_node(
         signal,
         title=f"Node {name}",
         field_selector=f"metadata.name={name}",
+        metadata_only=metadata_only,
         single=True,
         options=options,
     )

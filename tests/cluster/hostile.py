@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,9 @@ class HostileServer(ThreadingHTTPServer):
             },
         }
 
+    def newer_than(self, version: int) -> bool:
+        return self.version > version
+
     def serve(self, exchange: Exchange) -> None:
         self.requests.append((exchange.command, exchange.path))
         if self.always is not None and self.always(exchange) is not False:
@@ -133,7 +137,7 @@ class HostileServer(ThreadingHTTPServer):
         exchange.begin_stream()
         while (left := ends - time.monotonic()) > 0:
             with self.changed:
-                if not self.changed.wait_for(lambda: self.version > since, left):
+                if not self.changed.wait_for(partial(self.newer_than, since), left):
                     break
                 since, node = self.version, self.node()
             exchange.event("MODIFIED", node)

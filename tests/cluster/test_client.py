@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import trustme
 
-from mig_manager.cluster.client import Api, ApiError
+from mig_manager.cluster.client import Api
 from mig_manager.cluster.node import NodeChange, NodeClient
 from mig_manager.cluster.objects import Node
+from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import WatchOptions, watch_node_meta
 from mig_manager.errors import Reason
@@ -118,7 +119,12 @@ def test_a_watch_over_tls_stops_at_once(
 ) -> None:
     with Api.connect(service_account=service_account) as api:
         watch = watch_node_meta(api, "gpu-1", signal, WatchOptions(stream_s=60))
-        hostile.watches += [lambda exchange: hostile.label(layout="read") or False]
+
+        def label(exchange: Exchange) -> bool:
+            hostile.label(layout="read")
+            return False
+
+        hostile.watches += [label]
         watch.start()
         signal.wait_for(
             lambda: watch.sole is not None and "layout" in watch.sole.labels,
@@ -179,7 +185,7 @@ def failing(times: int, code: int, reason: str, **status: object) -> Callable[[E
 def test_what_passes_is_tried_again_until_the_deadline(
     hostile: HostileServer, hostile_api: Api, code: int, reason: str
 ) -> None:
-    hostile.always = failing(3, code, reason)
+    hostile.always = failing(2, code, reason)
     assert hostile_api.get(NODES, deadline=Deadline.after(10))["items"]
     hostile.always = failing(1000, code, reason)
     began = time.monotonic()

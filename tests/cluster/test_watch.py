@@ -19,7 +19,7 @@ from mig_manager.cluster.watch import ObjectWatch, WatchOptions, watch_node, wat
 from mig_manager.errors import MigManagerError, Reason
 from tests.cluster.hostile import Behaviour, Exchange, HostileServer
 
-QUICK = WatchOptions(stream_s=2, silence_s=0.5, shortest_backoff_s=0.05, longest_backoff_s=0.4)
+QUICK = WatchOptions(stream_s=1, silence_s=0.3, shortest_backoff_s=0.05, longest_backoff_s=0.4)
 SOON_S = 10.0
 
 
@@ -228,7 +228,7 @@ def test_a_node_that_goes_and_comes_is_followed(
         hostile.exists = True
         hostile.label(layout="again")
         see(watch, signal, "again")
-    assert lines == ["There is no Node gpu-1; waiting for it", "Node gpu-1 is there now"]
+    assert lines == ["There is no Node gpu-1; watching for it", "Node gpu-1 is there now"]
 
 
 def test_a_node_that_does_not_exist_is_waited_for_and_reported_once(
@@ -239,11 +239,11 @@ def test_a_node_that_does_not_exist_is_waited_for_and_reported_once(
     with log() as lines, watch_node_meta(hostile_api, "gpu-1", signal, options) as watch:
         watch.wait_synced(Deadline.after(SOON_S))
         assert watch.sole is None
-        signal.wait(lambda: len(hostile.requests) >= 4, Deadline.after(SOON_S))
+        signal.wait(lambda: len(hostile.requests) >= 3, Deadline.after(SOON_S))
         hostile.exists = True
         hostile.label(layout="first")
         see(watch, signal, "first")
-    assert lines == ["There is no Node gpu-1; waiting for it", "Node gpu-1 is there now"]
+    assert lines == ["There is no Node gpu-1; watching for it", "Node gpu-1 is there now"]
 
 
 def test_a_server_that_is_down_at_start_is_waited_for_with_one_message(
