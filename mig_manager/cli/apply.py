@@ -64,11 +64,13 @@ def apply(
         before = gpus.worker.inventory()
         choice = choose(all_layouts(book, before), selected_config, before)
         screen = Screen()
-        screen.lines(plan_lines(choice.plan, before, choice.layout, screen.look))
+        lines = plan_lines(choice.plan, before, choice.layout, screen.look)
         if not choice.plan.changes:
+            screen.lines(lines)
             return
         began = time.monotonic()
         with _carried_through():
+            screen.lines(lines)
             repartition(gpus.worker, choice.target, choice.plan, before, gpus.reset)
         changes = sum(call.function in MUTATING for call in gpus.worker.calls)
         write(f"done in {time.monotonic() - began:.1f} s with {changes} changing NVML calls; read back\n")

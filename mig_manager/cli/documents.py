@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mig_manager.errors import MigManagerError
+from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.catalogue import model_of
 from mig_manager.planning.geometry import Placement
@@ -14,6 +16,12 @@ from mig_manager.planning.plan import GpuPlan, KeptInstance, NewInstance, NodePl
 from mig_manager.planning.state import GpuInstance, GpuState, Inventory
 
 Document = dict[str, Any]
+
+_PLAIN = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
+_YAML_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+
+UNKNOWN_UUID = "unknown-"
+"""What the UUIDs begin with that stand in for missing ones; every GPU of a node needs its own."""
 
 _SHARED_BY_SHAPE = frozenset({"compute", "engines", "placements"})
 
@@ -63,7 +71,7 @@ def layout_document(inventory: Inventory, name: str) -> str:
     for state in capable:
         devices = sorted(device for item in state.instances for device in devices_of(item))
         groups.setdefault((state.mig_current, tuple(map(str, devices))), []).append(state)
-    lines = ["version: v1", "mig-configs:", f"  {_quoted(name)}:"]
+    lines = ["version: v1", "mig-configs:", f"  {_yaml_text(name)}:"]
     for (enabled, profiles), states in groups.items():
         indices = [state.gpu.index for state in states]
         models = dict.fromkeys(state.gpu.model for state in states)
@@ -75,10 +83,15 @@ def layout_document(inventory: Inventory, name: str) -> str:
         if enabled:
             counts = {profile: profiles.count(profile) for profile in profiles}
             lines.append("      mig-devices:" + ("" if counts else " {}"))
-            lines += [f"        {_quoted(profile)}: {count}" for profile, count in counts.items()]
+            lines += [f"        {profile}: {count}" for profile, count in counts.items()]
     if not groups:
         lines += ["    # no GPU of this node has MIG", "    - devices: all", "      mig-enabled: false"]
     return "\n".join(lines) + "\n"
+
+
+def known_uuid(gpu: GpuIdentity) -> str | None:
+    """The UUID of a GPU; None where the file that the GPU was read from gives none."""
+    return None if gpu.uuid.startswith(UNKNOWN_UUID) else gpu.uuid
 
 
 def devices_of(instance: GpuInstance) -> list[MigProfile]:
@@ -94,7 +107,7 @@ def span(placement: Placement) -> str:
 def _gpu_plan(plan: GpuPlan, state: GpuState) -> Document:
     document: Document = {
         "index": plan.gpu.index,
-        "uuid": plan.gpu.uuid or None,
+        "uuid": known_uuid(plan.gpu),
         "model": plan.gpu.model,
         "mig": {"current": plan.mig.current, "target": plan.mig.target, "reset": plan.mig.reset},
         "keep": [_kept(item) for item in plan.keep],
@@ -148,7 +161,7 @@ def _names(profile: MigProfile, slices: Iterable[int]) -> list[str]:
 def _gpu_state(state: GpuState) -> Document:
     document: Document = {
         "index": state.gpu.index,
-        "uuid": state.gpu.uuid or None,
+        "uuid": known_uuid(state.gpu),
         "model": state.gpu.model,
         "mig": state.mig_current,
     }
@@ -172,5 +185,7 @@ def _gpu_state(state: GpuState) -> Document:
     return document
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text)
+def _yaml_text(text: str) -> str:
+    """A text as YAML writes it: quoted where it would be read as something else."""
+    plain = _PLAIN.fullmatch(text) and text.lower() not in _YAML_WORDS
+    return text if plain else json.dumps(text)

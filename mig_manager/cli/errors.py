@@ -48,6 +48,5 @@ def exit_code(error: MigManagerError) -> ExitCode:
 
 
 def told(error: MigManagerError) -> str:
-    """A failure with its reason; several findings stand one a line."""
-    separator = "\n" if "\n" in error.message else " "
-    return f"error: {error.reason}:{separator}{error.message}"
+    """A failure with its reason and its findings, one a line."""
+    return f"error: {error.reason}: {error.message}"

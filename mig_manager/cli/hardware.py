@@ -51,27 +51,33 @@ def hardware(
     Raises:
         InputError, MigManagerError: the options name no GPUs that can be.
     """
+    command = _words(reset_command) if reset_command is not None else None
     if simulate is None and simulate_state is None:
-        with _real(driver_root, reset_command) as gpus:
+        with _real(driver_root, command) as gpus:
             yield gpus
         return
     with _simulated_state(simulate, simulate_state) as state:
         source = NvmlSource(loader="mig_manager.simulation.nvml:install", argument=str(state))
         smi = (sys.executable, "-m", "mig_manager.simulation.nvidia_smi", "--state", str(state))
-        command = (*smi, "--gpu-reset", "-i", "{gpus}")
+        reset = partial(
+            reset_gpus,
+            command or (*smi, "--gpu-reset", "-i", "{gpus}"),
+            root=None,
+            timeout_s=_SIMULATED_RESET_S,
+        )
         with GpuWorker(source) as worker:
-            yield Hardware(worker, partial(reset_gpus, command, root=None, timeout_s=_SIMULATED_RESET_S))
+            yield Hardware(worker, reset)
 
 
 @contextmanager
-def _real(driver_root: Path | None, reset_command: str | None) -> Iterator[Hardware]:
+def _real(driver_root: Path | None, reset_command: tuple[str, ...] | None) -> Iterator[Hardware]:
     from mig_manager.daemon.settings import SettingsError, load_settings
 
     given: dict[str, Any] = {"node_name": "this machine"}
     if driver_root is not None:
         given["driver_root"] = driver_root
     if reset_command is not None:
-        given["reset_command"] = tuple(shlex.split(reset_command))
+        given["reset_command"] = reset_command
     try:
         settings = load_settings(**given)
     except SettingsError as error:
@@ -97,6 +103,16 @@ def _real(driver_root: Path | None, reset_command: str | None) -> Iterator[Hardw
             raise
         hint = "On a machine without GPUs, name some to simulate: --simulate 8xA100-SXM4-80GB"
         raise MigManagerError(error.reason, f"{error.message}\n{hint}") from error
+
+
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise InputError(f"--reset-command {command!r}: {error}") from error
+    if not words:
+        raise InputError("--reset-command is empty")
+    return words
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from mig_manager import __version__
 from mig_manager.cli import apply, assert_, export, plan, run
 from mig_manager.cli.errors import ExitCode, InputError, exit_code, told
 from mig_manager.cli.output import complain, write
@@ -41,12 +42,7 @@ for module in (plan, apply, assert_, export, run):
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            write(f"mig-manager {version('mig-manager')}\n")
-        except PackageNotFoundError:
-            write("mig-manager, run from its source tree\n")
+        write(f"mig-manager {__version__}\n")
         raise typer.Exit
 
 

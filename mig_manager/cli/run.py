@@ -20,5 +20,4 @@ def add_to(app: typer.Typer) -> None:
 def run(context: typer.Context) -> None:
     """Run the daemon of this node; `run --help` lists its settings."""
     # A fresh interpreter: what the command line has loaded does not stay in the daemon's memory.
-    sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", "mig_manager.daemon", *context.args])

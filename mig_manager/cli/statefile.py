@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from mig_manager.cli.documents import span
+from mig_manager.cli.documents import UNKNOWN_UUID, span
 from mig_manager.cli.errors import InputError
 from mig_manager.errors import MigManagerError
 from mig_manager.layouts.layout import GpuIdentity
@@ -65,7 +65,7 @@ def parse_state(text: str, *, file: str) -> Inventory:
         gpu = state.gpu
         if gpu.index in states:
             item.fail(f"GPU {gpu.index} stands in the file twice")
-        if gpu.uuid and gpu.uuid in uuids:
+        if gpu.uuid in uuids:
             item.fail(f"has the uuid {gpu.uuid} of GPU {uuids[gpu.uuid]}")
         states[gpu.index] = state
         uuids[gpu.uuid] = gpu.index
@@ -146,13 +146,14 @@ def _gpu(field: _Field, position: int) -> GpuState:
     pending = fields["pending"].flag() if "pending" in fields else enabled
     if model.geometry is None and (enabled or pending):
         fields["mig"].fail(f"{model.names[0]} has no MIG; allowed is false")
+    index = fields["index"].whole() if "index" in fields else position
     instances = _instances(fields["instances"], model.geometry) if "instances" in fields else ()
     if instances and not enabled:
         fields["instances"].fail("a GPU with MIG off has no instances; allowed is []")
     return GpuState(
         gpu=GpuIdentity(
-            index=fields["index"].whole() if "index" in fields else position,
-            uuid=_uuid(fields),
+            index=index,
+            uuid=_uuid(fields) or f"{UNKNOWN_UUID}{index}",
             bus_id="",
             model=model.names[0],
             device_id=_device_id(fields, model),
@@ -168,10 +169,8 @@ def _gpu(field: _Field, position: int) -> GpuState:
     )
 
 
-def _uuid(fields: dict[str, _Field]) -> str:
-    if "uuid" not in fields or fields["uuid"].value is None:
-        return ""
-    return fields["uuid"].text()
+def _uuid(fields: dict[str, _Field]) -> str | None:
+    return fields["uuid"].text() if "uuid" in fields and fields["uuid"].value is not None else None
 
 
 def _device_id(fields: dict[str, _Field], model: GpuModel) -> int:

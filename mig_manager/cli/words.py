@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from rich.text import Text
 
-from mig_manager.cli.documents import assumed_fields, span
+from mig_manager.cli.documents import assumed_fields, known_uuid, span
 from mig_manager.cli.render import Look, legend, picture, plan_rows, state_picture, state_row
 from mig_manager.errors import MigManagerError
-from mig_manager.layouts.layout import GpuIdentity, Layout, LayoutEntry
+from mig_manager.layouts.layout import GpuIdentity, GpuTarget, Layout, LayoutEntry
 from mig_manager.layouts.models import same_model
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import Placement
 from mig_manager.planning.plan import GpuPlan, NodePlan
-from mig_manager.planning.state import GpuState, Inventory
+from mig_manager.planning.planner import plan_gpu
+from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, Inventory
 
 _Placed = tuple[MigProfile, Placement]
 
@@ -53,20 +56,20 @@ def summary(plan: NodePlan) -> Text:
 
 
 def trial_lines(trials: Mapping[str, NodePlan | MigManagerError]) -> list[Text]:
-    """A table: which of several layouts fit, and what each would change."""
+    """A table: which of several layouts fit, and how many instances and GPUs each would change."""
     width = max([len("LAYOUT"), *map(len, trials)])
-    lines = [Text(f"{'LAYOUT':<{width}}  FITS  KEEP  DESTROY  CREATE  RESET", "bold")]
+    lines = [Text(f"{'LAYOUT':<{width}}  FITS  KEEP  DESTROY  CREATE  MODE  RESET", "bold")]
     for name, outcome in trials.items():
         line = Text(f"{name:<{width}}  ")
         if isinstance(outcome, MigManagerError):
             line.append(f"{'no':<4}  ", "red")
-            line.append(f"{outcome.reason}: {outcome.message.splitlines()[0]}")
+            line.append(f"{outcome.reason}: {_gist(outcome.message)}")
         else:
             line.append(f"{'yes':<4}  ", "green")
-            resets = sum(item.mig.reset for item in outcome.gpus)
-            cells = (*_totals(outcome), resets)
+            modes = sum(item.mig.current != item.mig.target for item in outcome.gpus)
+            cells = (*_totals(outcome), modes, sum(item.mig.reset for item in outcome.gpus))
             line.append(
-                "  ".join(f"{cell or '-':>{size}}" for cell, size in zip(cells, (4, 7, 6, 5), strict=True))
+                "  ".join(f"{cell or '-':>{size}}" for cell, size in zip(cells, (4, 7, 6, 4, 5), strict=True))
             )
         lines.append(line)
     return lines
@@ -102,7 +105,7 @@ def difference_lines(plan: NodePlan, *, mode_only: bool) -> list[str]:
             found.append(f"MIG is {_on(mig.current)}, the layout wants {_on(mig.target)}")
         if mig.pending != mig.target and mig.pending != mig.current:
             found.append(f"MIG will be {_on(mig.pending)} after a reset, the layout wants {_on(mig.target)}")
-        if not mode_only:
+        if mig.target and not mode_only:
             gone = [(old.profile, old.placement) for old in item.destroy]
             new = [(new.profile, new.placement) for new in item.create]
             other = [
@@ -131,24 +134,41 @@ def gpu_numbers(indices: Sequence[int]) -> str:
 
 
 def room_left(plan: GpuPlan, state: GpuState) -> tuple[MigProfile, ...]:
-    """The plain profiles that would still find a place beside what the plan leaves, largest first."""
+    """The plain profiles of which one more would find a place beside what the plan leaves, largest first."""
     if state.geometry is None or not plan.mig.target:
         return ()
+    left = [(item.instance.profile, item.instance.profile_id, item.instance.placement) for item in plan.keep]
+    left += [(item.profile, item.profile_id, item.placement) for item in plan.create]
     taken = 0
-    for placement in _after(plan):
+    for *_, placement in left:
         taken |= placement.mask
-    return tuple(
-        sorted(
-            profile.name
-            for profile in state.geometry.profiles
-            if not profile.name.suffix and any(not place.mask & taken for place in profile.placements)
-        )
+    after = replace(
+        state,
+        mig_current=True,
+        mig_pending=True,
+        instances=tuple(map(_whole, sorted(left, key=lambda item: item[2]))),
+    )
+    free = [
+        profile.name
+        for profile in state.geometry.profiles
+        if not profile.name.suffix and any(not place.mask & taken for place in profile.placements)
+    ]
+    return tuple(sorted(name for name in free if _fits_beside(after, name)))
+
+
+def _whole(left: tuple[MigProfile, int, Placement]) -> GpuInstance:
+    profile, profile_id, placement = left
+    return GpuInstance(
+        None, profile, profile_id, placement, (ComputeInstance(None, profile.gpu_slices, None),)
     )
 
 
-def _after(plan: GpuPlan) -> Iterable[Placement]:
-    yield from (item.instance.placement for item in plan.keep)
-    yield from (item.placement for item in plan.create)
+def _fits_beside(state: GpuState, profile: MigProfile) -> bool:
+    devices = tuple(sorted((*(item.profile for item in state.instances), profile)))
+    try:
+        return not plan_gpu(GpuTarget(state.gpu, True, devices, None), state).destroy
+    except MigManagerError:
+        return False
 
 
 def _gpu_lines(alike: Sequence[GpuPlan], state: GpuState, look: Look) -> list[Text]:
@@ -163,7 +183,7 @@ def _gpu_lines(alike: Sequence[GpuPlan], state: GpuState, look: Look) -> list[Te
     lines += _list("in use!", busy, "bold red")
     room = room_left(plan, state)
     if room:
-        lines.append(Text(f"  room for {', '.join(map(str, room))}", "dim"))
+        lines.append(Text(f"  room for one of {', '.join(map(str, room))}", "dim"))
     assumed = assumed_fields(plan, state)
     if assumed:
         lines.append(Text(f"  assumed  as in the model's family: {', '.join(assumed)}", "yellow"))
@@ -176,8 +196,9 @@ def _head(gpus: Sequence[GpuIdentity]) -> Text:
     head = Text()
     head.append(gpu_numbers([gpu.index for gpu in gpus]), "bold")
     head.append(f"  {gpus[0].model}")
-    if len(gpus) == 1 and gpus[0].uuid:
-        head.append(f"  {gpus[0].uuid}", "dim")
+    uuid = known_uuid(gpus[0])
+    if len(gpus) == 1 and uuid is not None:
+        head.append(f"  {uuid}", "dim")
     return head
 
 
@@ -238,6 +259,12 @@ def _passes(gpu: GpuIdentity, entry: LayoutEntry) -> bool:
         for item in entry.device_filter
     )
     return by_id and (not entry.gpu_models or any(same_model(gpu.model, name) for name in entry.gpu_models))
+
+
+def _gist(message: str) -> str:
+    """What a message comes to, without its place in the file and its explanations."""
+    first = re.sub(r"^\S+:\d+: ", "", message.splitlines()[0])
+    return re.split(r"[;.] ", first)[0]
 
 
 def _totals(plan: NodePlan) -> tuple[int, int, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from mig_manager.gpu import nvml as codes
 from mig_manager.gpu.device import Device, Instance
@@ -12,7 +13,6 @@ from mig_manager.gpu.profiles import choose_compute, most_instances, profile_nam
 from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, Process
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile
-from mig_manager.planning.catalogue import model_of
 from mig_manager.planning.geometry import ComputeProfile, GpuGeometry, InstanceProfile
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState
 
@@ -26,24 +26,28 @@ def find_gpus(nvml: Nvml) -> tuple[tuple[Device, GpuIdentity], ...]:
     found = []
     for position in range(nvml.call("nvmlDeviceGetCount")):
         try:
-            handle = nvml.call("nvmlDeviceGetHandleByIndex", position)
+            found.append(_open(nvml, position))
         except NvmlCallError as error:
-            doing = f"opening GPU number {position} of NVML"
+            doing = f"opening GPU number {position} in NVML's order"
             raise call_error(error.function, error.code, None, doing) from None
-        pci = nvml.call("nvmlDeviceGetPciInfo", handle)
-        identity = GpuIdentity(
-            index=position,
-            uuid=text(nvml.call("nvmlDeviceGetUUID", handle)),
-            bus_id=text(pci.busId).upper(),
-            model=text(nvml.call("nvmlDeviceGetName", handle)),
-            device_id=int(pci.pciDeviceId),
-            subsystem_id=int(pci.pciSubSystemId),
-            mig_capable=_mig_capable(Device(nvml, "", position, handle)),
-        )
-        found.append((identity, handle))
     found.sort(key=lambda gpu: _bus_order(gpu[0].bus_id))
     gpus = [(replace(identity, index=index), handle) for index, (identity, handle) in enumerate(found)]
     return tuple((Device(nvml, gpu.uuid, gpu.index, handle), gpu) for gpu, handle in gpus)
+
+
+def _open(nvml: Nvml, position: int) -> tuple[GpuIdentity, Any]:
+    handle = nvml.call("nvmlDeviceGetHandleByIndex", position)
+    pci = nvml.call("nvmlDeviceGetPciInfo", handle)
+    identity = GpuIdentity(
+        index=position,
+        uuid=text(nvml.call("nvmlDeviceGetUUID", handle)),
+        bus_id=text(pci.busId).upper(),
+        model=text(nvml.call("nvmlDeviceGetName", handle)),
+        device_id=int(pci.pciDeviceId),
+        subsystem_id=int(pci.pciSubSystemId),
+        mig_capable=_mig_capable(Device(nvml, "", position, handle)),
+    )
+    return identity, handle
 
 
 def _bus_order(bus_id: str) -> tuple[int, ...]:
@@ -87,6 +91,9 @@ def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
 
 def _known(gpu: GpuIdentity) -> GpuGeometry | None:
     """From the catalogue: older drivers list no profiles while MIG is off."""
+    # Reading the catalogue takes a good part of a worker's start, and hardly any worker needs it.
+    from mig_manager.planning.catalogue import model_of
+
     model = model_of(gpu)
     return model.geometry if model is not None else None
 

@@ -20,7 +20,7 @@ from typing import Self, cast
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.control import CallRecord
 from mig_manager.gpu.nvml import NvmlSource
-from mig_manager.gpu.serve import Operation, Reply, Request, Result, Setup, main
+from mig_manager.gpu.serve import Operation, Reply, Request, Result, Setup
 from mig_manager.gpu.work import WorkerOptions
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
@@ -76,7 +76,7 @@ class GpuWorker:
         try:
             fds = (theirs.fileno(), hear)
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "mig_manager.gpu.worker", *map(str, fds)],
+                [sys.executable, "-m", "mig_manager.gpu", *map(str, fds)],
                 stdin=subprocess.DEVNULL,
                 pass_fds=fds,
                 start_new_session=True,
@@ -181,7 +181,3 @@ class GpuWorker:
 
 def _status(code: int) -> str:
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-
-
-if __name__ == "__main__":
-    main()

@@ -9,7 +9,7 @@ from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
 
 _PREFIXES = ("nvidia.com/", "mig-", "all-")
 _LOOSE_PROFILE = re.compile(
-    r"(?:(\d{1,2})c\W*)?(\d{1,2})g\W*(\d{1,4})[a-z]{0,2}(?:[.+](me\.all|me|gfx)|(-me))?(?![a-z])"
+    r"(?:(\d{1,2})c\W*)?(\d{1,2})g\W*(\d{1,4})[a-z]{0,4}(?:[.+](me\.all|me|gfx)|(-me))?"
 )
 _LONGEST = 80
 """Longer words are cut before they are compared; no valid name is as long."""

@@ -37,9 +37,7 @@ def device_map(gpus: Sequence[Gpu], strategy: Strategy) -> dict[str, tuple[str, 
         return _by_resource([*whole, *((mig_resource(str(each.profile)), each.uuid) for each in devices)])
     for gpu in enabled:
         if not gpu.devices:
-            raise PluginError(
-                f"device {gpu.index} has an invalid MIG configuration: no MIG devices configured"
-            )
+            raise PluginError(f"invalid MIG configuration: device {gpu.index} has no MIG devices configured")
     if len({device.attributes for device in devices}) > 1:
         raise PluginError("invalid MIG configuration: more than one MIG device type present on node")
     if enabled and len(enabled) != len(gpus):

@@ -127,7 +127,7 @@ class SimulatedCluster:
         }
 
     def wait_for(self, look: Callable[[], T | None], what: str, *, timeout: float = 10.0) -> T:
-        """What `look` returns, when that is neither None nor False; called after every change in the API.
+        """What `look` returns, once that is true; it is called again after every change in the API.
 
         Raises:
             TimeoutError: names `what`.
@@ -139,7 +139,7 @@ class SimulatedCluster:
             while True:
                 changed.clear()
                 found = look()
-                if found is not None and found is not False:
+                if found:
                     return found
                 if not changed.wait(max(deadline - time.monotonic(), 0.0)):
                     raise TimeoutError(f"{what}: not within {timeout:g} s")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from mig_manager.cli.main import command_line
+
+MAIN = [sys.executable, "-m", "mig_manager.cli.main"]
 
 
 @dataclass(frozen=True, slots=True)

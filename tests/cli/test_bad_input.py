@@ -37,7 +37,7 @@ CASES = {
     "nothing in the file": Case("", ("layouts.yaml",)),
     "unknown key at the top": Case("versoin: v1\nmig-configs: {}\n", ("versoin", "version"), line=1),
     "unknown key in an entry": Case(
-        layout("{device: all, mig-enabled: false}"), ("'device'", "devices"), line=4
+        layout("{device: all, mig-enabled: false}"), ("wanted[0].device:", "did you mean devices?"), line=4
     ),
     "wrong type of devices": Case(layout("{devices: {a: 1}, mig-enabled: false}"), ("devices",), line=4),
     "wrong type of mig-enabled": Case(
@@ -52,7 +52,9 @@ CASES = {
     "missing mig-configs": Case("version: v1\n", ("mig-configs",)),
     "empty configs": Case("version: v1\nmig-configs: {}\n", ("mig-configs",)),
     "empty layout": Case("version: v1\nmig-configs: {wanted: []}\n", ("wanted",)),
-    "index beyond the GPUs": Case(layout("{devices: [0, 9], mig-enabled: false}"), ("9", "8 GPUs"), line=4),
+    "index beyond the GPUs": Case(
+        layout("{devices: [0, 9], mig-enabled: false}"), ("GPU 9", "0 to 7"), line=4
+    ),
     "malformed profile": Case(devices("1g.10bg: 7"), ("1g.10bg", "1g.10gb"), line=4),
     "profile of another memory size": Case(
         devices("2g.10gb: 3"), ("2g.10gb", "2g.20gb"), "UnsupportedProfile", line=4
@@ -69,7 +71,8 @@ CASES = {
         ("layouts.yaml:4", "layouts.yaml:5", "GPU 2"),
     ),
     "no entry selects a GPU": Case(
-        layout('{devices: all, device-filter: "0x233010DE", mig-enabled: false}'), ("wanted", "0x233010DE")
+        layout('{devices: all, device-filter: "0x233010DE", mig-enabled: false}'),
+        ("no entry selects any GPU", "0x20B210DE"),
     ),
     "malformed filter": Case(
         layout('{devices: all, device-filter: "20B2", mig-enabled: false}'), ("20B2", "0x20B"), line=4
@@ -82,14 +85,17 @@ CASES = {
     ),
     "unknown model": Case(
         layout("{devices: all, gpu-model: A1000-SXM4-80GB, mig-enabled: false}"),
-        ("A1000-SXM4-80GB", "A100-SXM4-80GB"),
-        line=4,
+        ("no entry selects any GPU", "A100-SXM4-80GB"),
     ),
     "name of no layout": Case(
-        layout("{devices: all, mig-enabled: false}", name="wantd"), ("'wanted'", "wantd"), "UnknownLayout"
+        layout("{devices: all, mig-enabled: false}", name="wantd"),
+        ("layout wanted", "did you mean wantd?"),
+        "UnknownLayout",
     ),
     "name that YAML takes for a boolean is a name": Case(
-        layout("{devices: all, mig-enabled: false}", name="y"), ("'wanted'",), "UnknownLayout"
+        layout("{devices: all, mig-enabled: false}", name="y"),
+        ("layout wanted", "Valid names: y,"),
+        "UnknownLayout",
     ),
 }
 
@@ -120,6 +126,7 @@ def test_a_bad_layout_is_one_message_and_exit_code_2(cli: Cli, gpus: Path, tmp_p
     assert ended.err.startswith(f"error: {case.reason}:")
     assert "Traceback" not in ended.err
     assert [word for word in case.says if word not in ended.err] == [], ended.err
+    assert "GPU 7" not in ended.err, "the first GPU that cannot is the one that is named"
     if case.line is not None:
         assert f"layouts.yaml:{case.line}" in ended.err
     machine = cli("plan", "-f", path, "-c", "wanted", "--current", gpus, "-o", "json")
@@ -181,6 +188,10 @@ USAGE: dict[str, tuple[list[str], list[str]]] = {
     ),
     "two sources of GPUs": (["plan", "--current", "x", "--simulate", "A30"], ["--current", "--simulate"]),
     "current state that is not there": (["plan", "--current", "/nowhere.json"], ["/nowhere.json"]),
+    "quotes that do not close": (
+        ["apply", "-c", "all-1g.6gb", "--simulate", "A30", "--reset-command", "'reset"],
+        ["--reset-command", "quotation"],
+    ),
     "argument too many": (["plan", "all-1g.10gb"], ["all-1g.10gb"]),
 }
 

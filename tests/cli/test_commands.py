@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
 
 from mig_manager.simulation.gpus import SimulatedGpus
-from tests.cli.conftest import Cli
+from tests.cli.conftest import MAIN, Cli
 
 LAYOUTS = """\
 version: v1
@@ -142,6 +144,8 @@ def test_export_writes_gpus_that_differ_as_entries_of_their_own(
 ) -> None:
     cli("apply", "-f", layouts, "-c", "slim", *node)
     cli("apply", "-f", layouts, "-c", "split", *node)
+    exported = cli("export", "-l", "off", *node)
+    assert list(yaml.safe_load(exported.out)["mig-configs"]) == ["off"], "a text, not a boolean"
     layout = yaml.safe_load(cli("export", *node).out)
     assert layout == {
         "version": "v1",
@@ -275,3 +279,66 @@ def test_assumed_catalogue_fields_are_shown(cli: Cli) -> None:
     text = cli("plan", "-c", "all-balanced", "--simulate", "B300-SXM6-AC").out
     assert "assumed" in text
     assert "profile_id" in text
+
+
+def test_leftovers_without_compute_instances_are_differences(cli: Cli, tmp_path: Path) -> None:
+    state = tmp_path / "now.json"
+    leftover = {"profile": "2g.20gb", "start": 2, "compute": []}
+    gpu = {"index": 0, "model": "A100-SXM4-80GB", "mig": True, "instances": [leftover]}
+    state.write_text(json.dumps({"version": "v1", "gpus": [gpu]}))
+    plan = cli("plan", "-c", "all-enabled", "--current", state, "-o", "json").json
+    assert plan["gpus"][0]["destroy"] == [{"profile": "2g.20gb", "start": 2, "size": 2, "compute": []}]
+    assert "no compute" in cli("plan", "-c", "all-enabled", "--current", state).out
+
+
+def test_gpus_without_uuids_are_planned_one_by_one(cli: Cli, tmp_path: Path) -> None:
+    state = tmp_path / "now.json"
+    full = {"model": "A30", "mig": True, "instances": [{"profile": "4g.24gb", "start": 0}]}
+    state.write_text(json.dumps({"version": "v1", "gpus": [full, {"model": "A30", "mig": True}]}))
+    plan = cli("plan", "-c", "all-4g.24gb", "--current", state, "-o", "json").json
+    assert [(len(gpu["keep"]), len(gpu["create"]), gpu["uuid"]) for gpu in plan["gpus"]] == [
+        (1, 0, None),
+        (0, 1, None),
+    ]
+
+
+def test_room_that_a_layout_leaves_is_told_as_far_as_it_is_true(cli: Cli) -> None:
+    two = cli("plan", "-c", "all-2g.20gb", "--simulate", "A100-SXM4-80GB").out
+    assert "room for one of 1g.20gb, 1g.10gb" in two
+    # All media engines are in the one instance that is there: every other has none to get.
+    media = cli("plan", "-c", "all-1g.24gb.me.all", "--simulate", "RTX-PRO-6000-Blackwell-Server-Edition").out
+    assert "1g.24gb+me.all" in media
+    assert "room for" not in media
+    assert "room for" not in cli("plan", "-c", "all-3g.40gb", "--simulate", "A100-SXM4-80GB").out
+
+
+def test_settings_of_the_daemon_reach_the_gpus_of_this_machine(
+    cli: Cli, layouts: Path, node: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli("apply", "-f", layouts, "-c", "slim", *node)
+    monkeypatch.setenv("MIG_MANAGER_NVML_LOADER", "mig_manager.simulation.nvml:install")
+    monkeypatch.setenv("MIG_MANAGER_NVML_ARGUMENT", str(tmp_path / "gpus.json"))
+    assert cli("assert", "-f", layouts, "-c", "slim").code == 0
+    monkeypatch.setenv("MIG_MANAGER_RESET_TIMEOUT", "soon")
+    ended = cli("assert", "-f", layouts, "-c", "slim")
+    assert (ended.code, ended.out) == (2, "")
+    assert "MIG_MANAGER_RESET_TIMEOUT" in ended.err
+
+
+def test_ctrl_c_does_not_leave_gpus_half_changed(
+    cli: Cli, layouts: Path, node: list[object], tmp_path: Path
+) -> None:
+    cli("apply", "-f", layouts, "-c", "slim", *node)
+    SimulatedGpus.open(tmp_path / "gpus.json").latency(nvmlDeviceCreateGpuInstanceWithPlacement=0.3)
+    arguments = ["apply", "-f", layouts, "-c", "mixed", *node]
+    with subprocess.Popen(
+        [*MAIN, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert any(line.startswith("mixed: ") for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+        assert "are being changed" in process.stderr.read()
+    assert cli("assert", "-f", layouts, "-c", "mixed", *node).code == 0

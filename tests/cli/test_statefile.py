@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mig_manager.cli.documents import state_document
+from mig_manager.cli.documents import known_uuid, state_document
 from mig_manager.cli.errors import InputError
 from mig_manager.cli.statefile import parse_state, read_state
 from mig_manager.planning.geometry import Placement
@@ -62,7 +62,7 @@ def test_what_is_left_out_is_taken_as_the_usual() -> None:
         {"model": "a100 sxm4 80gb", "mig": True, "instances": [{"profile": "3g.40gb", "start": 4}]}
     )
     state = parse_state(text, file="gpus.json").gpus[0]
-    assert (state.gpu.index, state.gpu.uuid, state.gpu.model) == (0, "", A100)
+    assert (state.gpu.index, known_uuid(state.gpu), state.gpu.model) == (0, None, A100)
     assert state.instances[0].placement == Placement(4, 4)
     assert [compute.slices for compute in state.instances[0].compute] == [3]
     assert not state.instances[0].busy

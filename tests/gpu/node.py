@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class Node:
         self.source = NvmlSource(loader=LOADER, argument=str(self.path))
         self.worker = GpuWorker(self.source, options=OPTIONS)
         self.resets: list[tuple[int, ...]] = []
+        self.before_reset: Callable[[], object] = lambda: None
 
     def configure(self, **options: Any) -> None:
         """Go on with a worker that has other options."""
@@ -44,7 +45,9 @@ class Node:
         self.worker = GpuWorker(self.source, options=replace(self.worker.options, **options))
 
     def reset(self, gpus: Sequence[GpuIdentity]) -> None:
+        """Run the command, as the daemon does, after whatever a test wants to happen first."""
         self.resets.append(tuple(gpu.index for gpu in gpus))
+        self.before_reset()
         command = [sys.executable, "-m", "mig_manager.simulation.nvidia_smi", "--state", str(self.path)]
         reset_gpus([*command, "--gpu-reset", "-i", "{gpus}"], gpus, root=None, timeout_s=20)
 
@@ -76,7 +79,7 @@ def profiles(text: str) -> tuple[MigProfile, ...]:
 
 
 def shape(state: GpuState) -> str:
-    """What a GPU holds, such as `1g.10gb@0 3g.40gb@4`, or `off`. Compute instances only where one is split."""
+    """What a GPU holds, such as `1g.10gb@0 3g.40gb@4`, or `off`; compute instances where one is split."""
     if not state.mig_current:
         return "off"
     return " ".join(_words(instance) for instance in state.instances)

@@ -47,7 +47,9 @@ def test_the_rule_gives_the_published_name_count_and_compute_profiles(
     assert usual_compute(info.slices) == profile.compute
 
 
-def info(enum: int, slices: int, memory_mb: int, name: str | None = None, instances: int = 7) -> GpuProfileInfo:
+def info(
+    enum: int, slices: int, memory_mb: int, name: str | None = None, instances: int = 7
+) -> GpuProfileInfo:
     return GpuProfileInfo(enum, 100 + enum, slices, instances, 14 * slices, memory_mb, NO_ENGINES, name)
 
 

@@ -78,7 +78,10 @@ def test_one_command_names_exactly_the_given_gpus(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("GPU Reset couldn't run because GPU 00000000:07:00.0 is in use by another client", Reason.GPU_IN_USE),
+        (
+            "GPU Reset couldn't run because GPU 00000000:07:00.0 is in use by another client",
+            Reason.GPU_IN_USE,
+        ),
         ("GPU 00000000:07:00.0 is currently being used by one or more other processes", Reason.GPU_IN_USE),
         ("Resetting GPU 00000000:07:00.0 is not supported.", Reason.RESET_NOT_SUPPORTED),
         ("Unable to reset this GPU: Unknown Error", Reason.NVML_ERROR),
@@ -102,7 +105,7 @@ def test_a_reset_that_does_not_end_is_stopped() -> None:
 
 
 def test_a_missing_command_is_named() -> None:
-    with pytest.raises(MigManagerError, match="could not be started: No such file.*/no/nvidia-smi"):
+    with pytest.raises(MigManagerError, match=r"could not be started: No such file.*/no/nvidia-smi"):
         reset_gpus(["/no/nvidia-smi", "-i", "{gpus}"], [gpu(0)], root=None, timeout_s=1)
 
 

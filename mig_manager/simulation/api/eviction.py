@@ -26,6 +26,7 @@ def evict(store: MemoryStore, call: Call, body: Object) -> None:
     check_preconditions(call, pod, options)
     if not _needs_no_budget(pod):
         _ask_budgets(store, pod)
+    if "deletionTimestamp" not in pod["metadata"]:
         store.update(PODS, call.namespace, call.name, _marked)
     store.delete(PODS, call.namespace, call.name, grace_seconds=options.grace_seconds)
 

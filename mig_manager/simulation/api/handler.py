@@ -145,7 +145,10 @@ class Handler:
         exchange.user = authenticate(
             request.headers.get("Authorization", ""), self._rules.tokens, self._rules.anonymous
         )
-        page = document(path, accept) or openapi(path)
+        loop = asyncio.get_running_loop()
+        page = document(path, accept)
+        if path.startswith("/openapi/"):
+            page = await loop.run_in_executor(self._workers, openapi, path)
         if page is not None:
             aggregated = page.get("kind") == "APIGroupDiscoveryList"
             kind = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList" if aggregated else JSON
@@ -168,7 +171,6 @@ class Handler:
         if call.verb in _READS:
             reply = answer(self._store, call, None, media)
         else:
-            loop = asyncio.get_running_loop()
             reply = await loop.run_in_executor(self._workers, answer, self._store, call, body, media)
         shaped = form.shape(call.resource, reply.object)
         return web.Response(status=reply.code, body=form.write(shaped), content_type=form.media)
