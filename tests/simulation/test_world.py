@@ -311,16 +311,6 @@ def test_closing_is_quick_and_leaves_no_thread(tmp_path: Path) -> None:
     assert {each for each in threading.enumerate() if each not in before} == set()
 
 
-def test_an_error_inside_the_simulation_is_raised_when_it_closes(tmp_path: Path) -> None:
-    cluster = SimulatedCluster(tmp_path, delays=Delays.fast(), workloads=False)
-    cluster.__enter__()
-    cluster.wait_ready()
-    cluster.store.create(PODS, pod("bad", pod_spec("x", {"cpu": "much"}, nodeName=cluster.node)))
-    cluster.kubelet.allocations()
-    with pytest.raises(ExceptionGroup, match="simulated-cluster"):
-        cluster.__exit__()
-
-
 def test_a_world_that_is_left_alone_changes_nothing(tmp_path: Path) -> None:
     with SimulatedCluster(tmp_path, delays=replace(Delays.fast(), node_sync=0.1)) as cluster:
         cluster.wait_ready()
