@@ -54,7 +54,7 @@ class Kubelet:
     def start(self) -> None:
         """Register the node and take on the pods that are bound to it. In the loop."""
         self.status.register()
-        for pod in self.services.store.list(PODS)[0]:
+        for pod in self.services.store.snapshot(PODS)[0]:
             self._pod_changed(pod)
 
     def changed(self, change: Change) -> None:

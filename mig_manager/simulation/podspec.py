@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from mig_manager.simulation.objects import Labels, Object
+from mig_manager.simulation.objects import Labels, Object, Resource, Store
 
 Requests = dict[str, Decimal]
 """By resource name, in its base unit."""
@@ -150,6 +150,19 @@ def owner_reference(owner: Object) -> Object:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def set_status(store: Store, resource: Resource, obj: Object, status: Object) -> None:
+    """Write these fields of an object's status, unless they are what `obj` has already."""
+    old = obj.get("status") or {}
+    if all(old.get(key) == value for key, value in status.items()):
+        return
+
+    def change(now: Object) -> Object:
+        now["status"] = {**(now.get("status") or {}), **status}
+        return now
+
+    store.update(resource, obj["metadata"]["namespace"], obj["metadata"]["name"], change)
 
 
 def owner_uid(obj: Object) -> str | None:
