@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.layouts.findings import clipped, hint
@@ -54,7 +53,7 @@ class LayoutBook:
 
     def merged_over(self, generated: LayoutBook) -> LayoutBook:
         """This book with the other's layouts for the names that it lacks."""
-        layouts = MappingProxyType({**self.layouts, **generated.layouts, **self.layouts})
+        layouts = {**self.layouts, **generated.layouts, **self.layouts}
         return LayoutBook(layouts, f"{self.file} or {generated.file}")
 
 
@@ -68,13 +67,13 @@ def resolve(layout: Layout, gpus: Sequence[GpuIdentity]) -> NodeTarget:
         MigManagerError: INVALID_LAYOUT; an entry names a GPU that is not there or has no MIG, two entries ask
             for different things, or no entry selects any GPU. All findings, one a line, with their places.
     """
+    by_name = {name: gpu for gpu in gpus for name in _names(gpu)}
     chosen: dict[int, GpuTarget] = {}
     problems: list[tuple[Source, str]] = []
     satisfied = False
     for entry in layout.entries:
-        passing = [gpu for gpu in gpus if _passes(entry, gpu)]
-        selected, missing = _select(entry, gpus, passing)
-        problems.extend(missing)
+        selected, missing = _select(entry, gpus, by_name)
+        problems.extend((entry.source, f"there is no GPU {name}; {_present(name, gpus)}") for name in missing)
         for gpu in selected:
             if not gpu.mig_capable:
                 if entry.mig_enabled and entry.devices != "all":
@@ -123,28 +122,22 @@ def _matches(wanted: PciFilter, gpu: GpuIdentity) -> bool:
 
 
 def _select(
-    entry: LayoutEntry, gpus: Sequence[GpuIdentity], passing: Sequence[GpuIdentity]
-) -> tuple[list[GpuIdentity], list[tuple[Source, str]]]:
-    """The GPUs that an entry means, and what is wrong with how it names them.
+    entry: LayoutEntry, gpus: Sequence[GpuIdentity], by_name: Mapping[int | str | None, GpuIdentity]
+) -> tuple[list[GpuIdentity], list[int | str]]:
+    """The GPUs that an entry means, and what it names that is not there.
 
     An entry whose filters no GPU passes speaks of another kind of node, and so do its indices.
     """
-    if entry.devices == "all":
-        return list(passing), []
-    if not passing:
-        return [], []
-    selected: dict[int, GpuIdentity] = {}
-    missing = []
-    for device in entry.devices:
-        gpu = next((gpu for gpu in gpus if device in _names(gpu)), None)
-        if gpu is None:
-            missing.append((entry.source, f"there is no GPU {device}; {_present(device, gpus)}"))
-        elif gpu in passing:
-            selected[gpu.index] = gpu
-    return list(selected.values()), missing
+    passing = {gpu.index: gpu for gpu in gpus if _passes(entry, gpu)}
+    if entry.devices == "all" or not passing:
+        return list(passing.values()), []
+    named = [by_name.get(name) for name in entry.devices]
+    selected = {gpu.index: gpu for gpu in named if gpu is not None and gpu.index in passing}
+    return list(selected.values()), [name for name in entry.devices if name not in by_name]
 
 
 def _names(gpu: GpuIdentity) -> tuple[int | str | None, ...]:
+    """What an entry can name a GPU by."""
     return gpu.index, parse_uuid(gpu.uuid), parse_bus_id(gpu.bus_id)
 
 
@@ -163,8 +156,8 @@ def _present(device: int | str, gpus: Sequence[GpuIdentity]) -> str:
 
 def _conflict(target: GpuTarget, other: GpuTarget) -> str:
     return (
-        f"this entry asks for {_wish(target)} on GPU {target.gpu.index}, but the one at {other.source} asks for "
-        f"{_wish(other)}; a GPU takes one of them"
+        f"this entry asks for {_wish(target)} on GPU {target.gpu.index}, but the one at {other.source} asks "
+        f"for {_wish(other)}; a GPU takes one of them"
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from mig_manager.layouts.findings import Finding, clipped, hint
+from mig_manager.layouts.findings import MOST_FINDINGS, Finding, LayoutFileError, clipped, hint
 from mig_manager.layouts.layout import Source
 from mig_manager.layouts.suggest import nearest
 from mig_manager.layouts.yamltext import ListNode, MappingNode, Node, ScalarNode
 
-_MOST_MERGED = 100_000
+_MOST_READ = 200_000
+"""List items and keys, each time that one is read."""
+_LONGEST_LIST = 256
 _DEEPEST_MERGE = 20
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 
@@ -35,11 +37,17 @@ class FieldReader:
     file: str
     findings: list[Finding] = field(default_factory=list)
     _known: dict[int, dict[str, Field]] = field(default_factory=dict)
-    _merged: int = 0
+    _read: int = 0
 
     def wrong(self, line: int, path: str, text: str) -> None:
-        """Note a finding."""
+        """Note a finding.
+
+        Raises:
+            LayoutFileError: that makes enough of them.
+        """
         self.findings.append(Finding(Source(self.file, line), path, text))
+        if len(self.findings) == MOST_FINDINGS:
+            raise LayoutFileError(self.findings)
 
     def not_allowed(self, node: Node, line: int, path: str, allowed: str, tail: str = "") -> None:
         """Note that a value is none of those allowed. The tail offers what was meant."""
@@ -49,6 +57,7 @@ class FieldReader:
         """The keys of a mapping as text; its own first, then those that merge keys (`<<`) bring in."""
         known = self._known.get(id(node))
         if known is not None:
+            self._count(len(known), node.line, path)
             return known
         own: dict[str, Field] = {}
         sources: list[MappingNode] = []
@@ -62,14 +71,22 @@ class FieldReader:
                 own[key.text] = Field(key, value)
         fields = dict(own)
         for source in sources:
-            if depth == _DEEPEST_MERGE or self._merged > _MOST_MERGED:
-                self.wrong(node.line, joined(path, "<<"), "merges too much; write the keys out")
+            if depth == _DEEPEST_MERGE:
+                text = f"merges through more than {_DEEPEST_MERGE} mappings; write the keys out"
+                self.wrong(node.line, joined(path, "<<"), text)
                 break
-            merged = self.fields(source, path, depth + 1)
-            self._merged += len(merged)
-            fields = {**merged, **fields}
+            fields = {**self.fields(source, path, depth + 1), **fields}
+        self._count(len(fields), node.line, path)
         self._known[id(node)] = fields
         return fields
+
+    def items(self, node: ListNode, path: str) -> list[Node]:
+        """The items of a list; none of an overlong one."""
+        if len(node.items) > _LONGEST_LIST:
+            self.wrong(node.line, path, f"has {len(node.items)} items; allowed: at most {_LONGEST_LIST}")
+            return []
+        self._count(len(node.items), node.line, path)
+        return node.items
 
     def unknown_keys(self, fields: dict[str, Field], allowed: Sequence[str], path: str) -> None:
         """Note every key that is not one of those allowed."""
@@ -79,8 +96,15 @@ class FieldReader:
                 text = f"is not a known key; allowed: {', '.join(allowed)}{near}"
                 self.wrong(entry.key.line, joined(path, key), text)
 
+    def _count(self, more: int, line: int, path: str) -> None:
+        """Give up on a text whose aliases multiply."""
+        self._read += more
+        if self._read > _MOST_READ:
+            self.wrong(line, path, f"makes more than {_MOST_READ} values with all its aliases")
+            raise LayoutFileError(self.findings)
+
     def _merge_sources(self, node: Node, path: str) -> Iterator[MappingNode]:
-        for item in node.items if isinstance(node, ListNode) else [node]:
+        for item in self.items(node, joined(path, "<<")) if isinstance(node, ListNode) else [node]:
             if isinstance(item, MappingNode):
                 yield item
             else:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.layouts.layout import Source
 
-_SHOWN_FINDINGS = 20
+MOST_FINDINGS = 100
+"""A reader stops looking after as many."""
 _SHOWN_LETTERS = 60
 
 
@@ -31,9 +32,9 @@ class LayoutFileError(MigManagerError):
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = tuple(sorted(findings, key=lambda finding: finding.source.line))
-        lines = [str(finding) for finding in self.findings[:_SHOWN_FINDINGS]]
-        if len(self.findings) > _SHOWN_FINDINGS:
-            lines.append(f"and {len(self.findings) - _SHOWN_FINDINGS} more")
+        lines = [str(finding) for finding in self.findings]
+        if len(lines) >= MOST_FINDINGS:
+            lines.append("there may be more")
         super().__init__(Reason.INVALID_LAYOUT, "\n".join(lines))
 
     def __reduce__(self) -> tuple[object, ...]:

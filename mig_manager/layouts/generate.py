@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from mig_manager.layouts.book import LayoutBook
 from mig_manager.layouts.layout import GpuIdentity, Layout, LayoutEntry, Source
@@ -58,7 +57,7 @@ def generate_layouts(gpus: Sequence[GeneratorInput]) -> LayoutBook:
         fills = [tuple(row for row in group.profiles if row[0] == wanted and row[1] > 0) for group in groups]
         layouts.extend(_layout(name, groups, fills))
     layouts.extend(_layout("all-balanced", groups, [_balanced(group.profiles) for group in groups]))
-    return LayoutBook(MappingProxyType({layout.name: layout for layout in layouts}), _SOURCE.file)
+    return LayoutBook({layout.name: layout for layout in layouts}, _SOURCE.file)
 
 
 def _layout(name: str, groups: Sequence[_Group], fills: Sequence[Profiles]) -> list[Layout]:

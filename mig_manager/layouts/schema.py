@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from mig_manager.layouts.book import LayoutBook
@@ -15,7 +14,7 @@ from mig_manager.layouts.layout import Layout, LayoutEntry, PciFilter, Source
 from mig_manager.layouts.models import model_words
 from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
 from mig_manager.layouts.selectors import guess_filter, parse_bus_id, parse_filter, parse_uuid
-from mig_manager.layouts.suggest import nearest
+from mig_manager.layouts.suggest import guess_profile, nearest
 from mig_manager.layouts.yamltext import ListNode, MappingNode, Node, ScalarNode, compose
 
 __all__ = ["Finding", "LayoutFileError", "parse_layouts", "read_layouts"]
@@ -27,9 +26,6 @@ _TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"
 _FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"})
 _INDEX = re.compile(r"0|[1-9][0-9]{0,5}")
 _COUNT = re.compile(r"[0-9]{1,6}")
-_LOOSE_PROFILE = re.compile(
-    r"(?:(\d{1,2})c\W*)?(\d{1,2})g\W*(\d{1,4})[a-z]{0,2}(?:[.+](me|gfx|me\.all)|(-me))?"
-)
 _DEVICES = "all, or a list of GPU indices, UUIDs (GPU-...) and PCI bus ids"
 _FILTERS = (
     "a PCI device id such as 0x20B010DE, or 0x20B010DE:0x134F10DE with a subsystem id, or a list of them"
@@ -51,7 +47,7 @@ def parse_layouts(text: str, *, file: str) -> LayoutBook:
     layouts = reader.layouts_of(root)
     if reader.findings:
         raise LayoutFileError(reader.findings)
-    return LayoutBook(MappingProxyType({layout.name: layout for layout in layouts}), file)
+    return LayoutBook({layout.name: layout for layout in layouts}, file)
 
 
 def read_layouts(path: Path) -> LayoutBook:
@@ -114,7 +110,9 @@ class _Reader(FieldReader):
             if not name:
                 self.wrong(found.key.line, path, "a layout needs a name")
             if isinstance(found.value, ListNode) and found.value.items:
-                read = [self.entry(item, f"{path}[{at}]") for at, item in enumerate(found.value.items)]
+                read = [
+                    self.entry(item, f"{path}[{at}]") for at, item in enumerate(self.items(found.value, path))
+                ]
                 entries = tuple(entry for entry in read if entry is not None)
                 layouts.append(Layout(name, entries, Source(self.file, found.key.line)))
             else:
@@ -160,7 +158,10 @@ class _Reader(FieldReader):
         if isinstance(node, ScalarNode) and node.text == "all":
             return "all"
         if isinstance(node, ListNode):
-            read = [self.device(item, item.line, f"{path}[{at}]") for at, item in enumerate(node.items)]
+            read = [
+                self.device(item, item.line, f"{path}[{at}]")
+                for at, item in enumerate(self.items(node, path))
+            ]
         else:
             read = [self.device(node, found.line, path)]
         return tuple(dict.fromkeys(device for device in read if device is not None))
@@ -205,7 +206,7 @@ class _Reader(FieldReader):
             self.not_allowed(found.value, found.line, path, allowed)
             return []
         texts = []
-        for at, item in enumerate(found.value.items):
+        for at, item in enumerate(self.items(found.value, path)):
             if isinstance(item, ScalarNode) and not is_null(item):
                 texts.append((item, f"{path}[{at}]"))
             else:
@@ -245,6 +246,10 @@ class _Reader(FieldReader):
                 self.wrong(entry.key.line, place, f"is the same profile as {written[profile]}; write it once")
             else:
                 written[profile], counts[profile] = text, count
+        if sum(counts.values()) > _MOST_DEVICES:
+            self.wrong(
+                found.key.line, path, f"asks for more than {_MOST_DEVICES} MIG devices; no GPU has as many"
+            )
         return tuple((profile, counts[profile]) for profile in sorted(counts) if counts[profile])
 
     def count(self, entry: Field, path: str) -> int:
@@ -265,13 +270,8 @@ def _profile(text: str) -> MigProfile | str:
     try:
         return MigProfile.parse(text)
     except ProfileSyntaxError as error:
-        loose = _LOOSE_PROFILE.search(text.lower())
-        if loose is None:
-            return str(error)
-        compute, gpu, memory, added, removed = loose.groups()
-        guess = f"{compute}c." if compute else ""
-        guess += f"{gpu}g.{memory}gb" + (f"+{added}" if added else removed or "")
-        return f"{error}{hint([guess] if guess != text else [])}"
+        guess = guess_profile(text)
+        return f"{error}{hint([guess] if guess else [])}"
 
 
 def _without_quotes(node: ScalarNode) -> str:

@@ -37,6 +37,11 @@ class KeptInstance:
     destroy: tuple[ComputeInstance, ...] = ()
     create: tuple[NewComputeInstance, ...] = ()
 
+    @property
+    def stays(self) -> tuple[ComputeInstance, ...]:
+        """Its compute instances that stay."""
+        return tuple(compute for compute in self.instance.compute if compute not in self.destroy)
+
 
 @dataclass(frozen=True, slots=True)
 class ModeChange:
@@ -47,6 +52,11 @@ class ModeChange:
     target: bool
     reset: bool
     """Whether the change takes effect only after a reset of the GPU."""
+
+    @property
+    def switches(self) -> bool:
+        """Whether the mode in force changes, so that everything on the GPU must go first, MIG or not."""
+        return self.current != self.target
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,22 @@ class GpuPlan:
             or bool(self.destroy or self.create)
             or any(kept.destroy or kept.create for kept in self.keep)
         )
+
+    @property
+    def affected(self) -> tuple[GpuInstance, ...]:
+        """The GPU instances of which something goes, by placement.
+
+        Those destroyed, and kept ones that lose any compute instance. Where the mode switches, more is
+        affected: whatever runs on the GPU.
+        """
+        losing = [kept.instance for kept in self.keep if kept.destroy]
+        return tuple(sorted((*self.destroy, *losing), key=lambda instance: instance.placement))
+
+    @property
+    def lost(self) -> tuple[ComputeInstance, ...]:
+        """The compute instances that go, which are the MIG devices that nobody may use any more."""
+        destroyed = [compute for instance in self.destroy for compute in instance.compute]
+        return (*destroyed, *(compute for kept in self.keep for compute in kept.destroy))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import ComputeProfile, Engines, GpuGeometry, InstanceProfile, Placement
+from mig_manager.simulation.gpustate import NodeState
 
 ONE_SLICE_DOUBLE_MEMORY = 9
 """NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2."""
@@ -63,10 +64,10 @@ class Board:
     def offers(self, profile: InstanceProfile, *, variants: bool) -> tuple[ComputeOffer, ...]:
         """The compute-instance profiles of such a GPU instance, by profile id.
 
-        `variants`: newer drivers list second profiles of a size beside the base one. The NVL variant of seven
-        slices cannot be created here (users report that choosing it makes the preparation fail). One slice with
-        double memory has more multiprocessors than a plain slice on some models; there the REV1 variant covers
-        the whole GPU instance, and the plain one only a slice (seen on a 96 GB GH100).
+        `variants`: newer drivers list second profiles of a size beside the base one. The NVL variant of
+        seven slices cannot be created here (users report that choosing it makes the preparation fail). One
+        slice with double memory has more multiprocessors than a plain slice on some models; there the REV1
+        variant covers the whole GPU instance, and the plain one only a slice (seen on a 96 GB GH100).
         """
         whole = self.multiprocessors(profile)
         slices = profile.name.gpu_slices
@@ -139,6 +140,17 @@ class Board:
             needs_reset=row["needs_reset"],
             geometry=geometry,
         )
+
+
+def boards_of(state: NodeState) -> tuple[Board, ...]:
+    """The boards of a state, decoded once for each state file."""
+    known = _DECODED.get(state["id"])
+    if known is None:
+        known = _DECODED[state["id"]] = tuple(Board.decode(row) for row in state["boards"])
+    return known
+
+
+_DECODED: dict[str, tuple[Board, ...]] = {}
 
 
 def _encode_profile(profile: InstanceProfile) -> dict[str, Any]:

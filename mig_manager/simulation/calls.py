@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from mig_manager.simulation.board import Board
 from mig_manager.simulation.device import Device
 from mig_manager.simulation.gpustate import ComputeInstanceState, GpuInstanceState, NodeState
 
@@ -42,7 +41,6 @@ class Call:
     """One call while it runs: the state, and what its handle stands for."""
 
     state: NodeState
-    boards: Sequence[Board]
     address: Callable[[Key], int]
     """The handle of something."""
     kind: Kind | None = None
@@ -113,7 +111,7 @@ class Function:
     """ctypes of all parameters, the handle included."""
     target: Target
     body: Callable[..., None]
-    """Called with the Call and the arguments behind the handle; raises device.Refused."""
+    """Called with the Call and the arguments behind the handle; raises device.RefusedError."""
     changes: bool
     """Whether it changes the GPU."""
     needs_permission: str
@@ -125,41 +123,43 @@ class Function:
     result: Any = ctypes.c_int
 
 
-FUNCTIONS: dict[str, Function] = {}
-"""All simulated functions by name."""
-
 Body = TypeVar("Body", bound=Callable[..., None])
 
 
-def nvml(
-    name: str,
-    *parameters: Any,
-    on: Target = "",
-    changes: bool = False,
-    needs: str = "",
-) -> Callable[[Body], Body]:
-    """Register the body of a C function. `parameters` are those behind the handle."""
+class Table:
+    """The functions that one module simulates, by name."""
 
-    def register(body: Body) -> Body:
-        every = (HANDLE, *parameters) if on else parameters
-        FUNCTIONS[name] = Function(name, every, on, body, changes, needs)
-        return body
+    def __init__(self) -> None:
+        self.functions: dict[str, Function] = {}
 
-    return register
+    def function(
+        self, name: str, *parameters: Any, on: Target = "", changes: bool = False, needs: str = ""
+    ) -> Callable[[Body], Body]:
+        """Enter the body of a C function. `parameters` are those behind the handle."""
 
+        def enter(body: Body) -> Body:
+            every = (HANDLE, *parameters) if on else parameters
+            self.functions[name] = Function(name, every, on, body, changes, needs)
+            return body
 
-def lifecycle(name: str, *parameters: Any) -> None:
-    """Register a way to open or close the library."""
-    FUNCTIONS[name] = Function(name, parameters, "", _nothing, False, "", lifecycle=True)
+        return enter
 
+    def lifecycle(self, name: str, *parameters: Any) -> None:
+        """Enter a way to open or close the library."""
+        self.functions[name] = Function(name, parameters, "", _nothing, False, "", lifecycle=True)
 
-def pure(name: str, *parameters: Any, result: Any = ctypes.c_int) -> Callable[[Callable[..., int]], None]:
-    """Register a function that works without a session."""
+    def pure(
+        self, name: str, *parameters: Any, result: Any
+    ) -> Callable[[Callable[..., int]], Callable[..., int]]:
+        """Enter a function that works without a session."""
 
-    def register(body: Callable[..., int]) -> None:
-        FUNCTIONS[name] = Function(name, parameters, "", _nothing, False, "", pure=body, result=result)
+        def enter(body: Callable[..., int]) -> Callable[..., int]:
+            self.functions[name] = Function(
+                name, parameters, "", _nothing, False, "", pure=body, result=result
+            )
+            return body
 
-    return register
+        return enter
 
 
 def _nothing(call: Call) -> None:

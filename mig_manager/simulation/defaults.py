@@ -12,10 +12,27 @@ from mig_manager.simulation.resources import (
     EVENTS,
     NAMESPACES,
     NODES,
+    POD_DISRUPTION_BUDGETS,
     PODS,
     REPLICA_SETS,
     SECRETS,
 )
+
+_NODE_INFO = (
+    "architecture",
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "kubeletVersion",
+    "machineID",
+    "operatingSystem",
+    "osImage",
+    "systemUUID",
+)
+"""Texts that the server always shows, empty or not; clients with models insist on them."""
+_DAEMON_COUNTS = ("currentNumberScheduled", "desiredNumberScheduled", "numberMisscheduled", "numberReady")
+_BUDGET_COUNTS = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")
 
 
 def with_defaults(resource: Resource, obj: Object) -> Object:
@@ -30,9 +47,16 @@ def with_defaults(resource: Resource, obj: Object) -> Object:
         _fill(obj.setdefault("status", {}), {"phase": "Pending", "qosClass": _qos_class(spec)})
     elif resource in (DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS):
         _workload(resource, obj.setdefault("spec", {}))
+        counts = {DAEMON_SETS: _DAEMON_COUNTS, REPLICA_SETS: ("replicas",)}.get(resource, ())
+        _fill(obj.setdefault("status", {}), dict.fromkeys(counts, 0))
+    elif resource == POD_DISRUPTION_BUDGETS:
+        obj.setdefault("spec", {})
+        _fill(obj.setdefault("status", {}), dict.fromkeys(_BUDGET_COUNTS, 0))
     elif resource == NODES:
         obj.setdefault("spec", {})
-        obj.setdefault("status", {})
+        status = obj.setdefault("status", {})
+        _fill(status.setdefault("nodeInfo", {}), dict.fromkeys(_NODE_INFO, ""))
+        status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
     elif resource == NAMESPACES:
         name = obj.get("metadata", {}).get("name", "")
         obj.setdefault("metadata", {}).setdefault("labels", {})["kubernetes.io/metadata.name"] = name

@@ -6,7 +6,6 @@ Where NVIDIA's documents are silent, the stricter behaviour is built; docstrings
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 
 from pynvml import (
     NVML_ERROR_IN_USE,
@@ -18,7 +17,7 @@ from pynvml import (
 )
 
 from mig_manager.planning.geometry import InstanceProfile, Placement
-from mig_manager.simulation.board import Board, ComputeOffer
+from mig_manager.simulation.board import ComputeOffer, boards_of
 from mig_manager.simulation.driver import knows_profile, lists_variants
 from mig_manager.simulation.gpustate import (
     ClientState,
@@ -31,7 +30,7 @@ from mig_manager.simulation.statefile import process_start
 _NAMES = uuid.UUID("5b0c7c0e-2f5c-4f0f-9a4e-8d2f1f7e6a11")
 
 
-class Refused(Exception):  # noqa: N818
+class RefusedError(Exception):
     """The GPU or the driver says no: `code` is an nvmlReturn_t."""
 
     def __init__(self, code: int) -> None:
@@ -42,11 +41,11 @@ class Refused(Exception):  # noqa: N818
 class Device:
     """One GPU of a node's state. Changes go into that state."""
 
-    def __init__(self, state: NodeState, boards: Sequence[Board], index: int) -> None:
+    def __init__(self, state: NodeState, index: int) -> None:
         self.state = state
         self.index = index
         self.gpu = state["gpus"][index]
-        self.board = boards[self.gpu["board"]]
+        self.board = boards_of(state)[self.gpu["board"]]
 
     # What it offers
 
@@ -54,7 +53,7 @@ class Device:
         """The profile of that id; INVALID_ARGUMENT for one that this GPU and driver do not have."""
         profile = self.board.profile(profile_id)
         if profile is None or not knows_profile(self.state, profile.enum):
-            raise Refused(NVML_ERROR_INVALID_ARGUMENT)
+            raise RefusedError(NVML_ERROR_INVALID_ARGUMENT)
         return profile
 
     def compute_offers(self, gi: GpuInstanceState) -> tuple[ComputeOffer, ...]:
@@ -66,12 +65,12 @@ class Device:
         for offer in self.compute_offers(gi):
             if offer.profile.profile_id == profile_id:
                 return offer
-        raise Refused(NVML_ERROR_INVALID_ARGUMENT)
+        raise RefusedError(NVML_ERROR_INVALID_ARGUMENT)
 
     def require_mig(self) -> None:
         """NOT_SUPPORTED unless MIG mode is on."""
         if not self.board.profiles or not self.gpu["current"]:
-            raise Refused(NVML_ERROR_NOT_SUPPORTED)
+            raise RefusedError(NVML_ERROR_NOT_SUPPORTED)
 
     # Room
 
@@ -124,15 +123,15 @@ class Device:
     def _default_placement(self, profile: InstanceProfile) -> Placement:
         """Where the driver puts an instance when nobody says.
 
-        NVIDIA documents only that the driver chooses. This rule gives every published sequence but one: the free
-        placement that takes away the fewest placements of any profile, the lowest start among equals. It makes
-        some sets fail in some orders, as hardware does.
+        NVIDIA documents only that the driver chooses. This rule gives every published sequence but one: the
+        free placement that takes away the fewest placements of any profile, the lowest start among equals.
+        It makes some sets fail in some orders, as hardware does.
         """
         occupied = self._occupied()
         open_ = [p for other in self.board.profiles for p in other.placements if not p.mask & occupied]
         free = self._free(profile)
         if not free:
-            raise Refused(NVML_ERROR_INSUFFICIENT_RESOURCES)
+            raise RefusedError(NVML_ERROR_INSUFFICIENT_RESOURCES)
         return min(free, key=lambda p: (sum(bool(p.mask & other.mask) for other in open_), p.start))
 
     def _free_compute(self, gi: GpuInstanceState, offer: ComputeOffer) -> list[Placement]:
@@ -148,12 +147,12 @@ class Device:
         self.require_mig()
         profile = self.profile(profile_id)
         if placement is not None and placement not in profile.placements:
-            raise Refused(NVML_ERROR_INVALID_ARGUMENT)
+            raise RefusedError(NVML_ERROR_INVALID_ARGUMENT)
         if self._allowance(profile) < 1:
-            raise Refused(NVML_ERROR_INSUFFICIENT_RESOURCES)
+            raise RefusedError(NVML_ERROR_INSUFFICIENT_RESOURCES)
         place = placement or self._default_placement(profile)
         if place.mask & self._occupied() or [place.start, place.size] in self.gpu["refused"]:
-            raise Refused(NVML_ERROR_INSUFFICIENT_RESOURCES)
+            raise RefusedError(NVML_ERROR_INSUFFICIENT_RESOURCES)
         taken = [gi["id"] for gi in self.gpu["instances"]]
         gi = GpuInstanceState(
             id=self.board.instance_id(place, swapped=self.gpu["swapped"], taken=taken),
@@ -171,7 +170,7 @@ class Device:
         """Take a GPU instance away; IN_USE while it has compute instances or somebody uses it."""
         self.require_mig()
         if gi["compute"] or any(client["gi"] == gi["id"] for client in self.clients()):
-            raise Refused(NVML_ERROR_IN_USE)
+            raise RefusedError(NVML_ERROR_IN_USE)
         self.gpu["instances"].remove(gi)
 
     def create_compute(
@@ -181,12 +180,12 @@ class Device:
         self.require_mig()
         offer = self.compute_offer(gi, profile_id)
         if not offer.creatable:
-            raise Refused(NVML_ERROR_NOT_SUPPORTED)
+            raise RefusedError(NVML_ERROR_NOT_SUPPORTED)
         if placement is not None and placement not in offer.profile.placements:
-            raise Refused(NVML_ERROR_INVALID_ARGUMENT)
+            raise RefusedError(NVML_ERROR_INVALID_ARGUMENT)
         free = self._free_compute(gi, offer)
         if self.compute_capacity(gi, offer) < 1 or (placement is not None and placement not in free):
-            raise Refused(NVML_ERROR_INSUFFICIENT_RESOURCES)
+            raise RefusedError(NVML_ERROR_INSUFFICIENT_RESOURCES)
         place = placement or min(free)
         taken = {ci["id"] for ci in gi["compute"]}
         key = next(i for i in range(8) if i not in taken)
@@ -202,7 +201,7 @@ class Device:
         )
         gi["compute"].append(ci)
         gi["compute"].sort(key=lambda instance: instance["id"])
-        # Creating numbers the MIG devices anew, by GPU instance, then compute instance; destroying leaves holes.
+        # Creating numbers the MIG devices anew, by GPU and compute instance; destroying leaves holes.
         for index, device in enumerate(ci for gi in self.gpu["instances"] for ci in gi["compute"]):
             device["index"] = index
         return ci
@@ -212,7 +211,7 @@ class Device:
         self.require_mig()
         for client in self.clients():
             if client["gi"] == gi["id"] and client["ci"] in (ci["id"], None):
-                raise Refused(NVML_ERROR_IN_USE)
+                raise RefusedError(NVML_ERROR_IN_USE)
         gi["compute"].remove(ci)
 
     def _next_serial(self) -> int:
@@ -234,8 +233,8 @@ class Device:
     def holders(self, *, besides: int | None = None) -> list[str]:
         """What keeps this GPU from being reset, in words; the process `besides` does not count.
 
-        An open NVML session holds every GPU. Persistence mode counts too: nvidia-persistenced keeps the device
-        open for it, and users report resets refused until it is off.
+        An open NVML session holds every GPU. Persistence mode counts too: nvidia-persistenced keeps the
+        device open for it, and users report resets refused until it is off.
         """
         state = self.state
         found = [
@@ -255,8 +254,8 @@ class Device:
     def set_mode(self, mode: int, caller: int) -> tuple[int, bool]:
         """Ask for a MIG mode: the activation status, and whether the GPU was reset on the way.
 
-        A mode change with instances in place, or with a process on the GPU, is not activated on any generation
-        (not documented). Where it is not activated, it stays pending.
+        A mode change with instances in place, or with a process on the GPU, is not activated on any
+        generation (not documented). Where it is not activated, it stays pending.
         """
         gpu = self.gpu
         gpu["pending"] = mode
@@ -283,7 +282,7 @@ class Device:
         self.gpu["epoch"] += 1
 
     def restart(self) -> None:
-        """What a reload of the driver or a reboot does. From Hopper on, the mode is only in the driver's memory."""
+        """What a reload of the driver or a reboot does. From Hopper on, no mode outlives the driver."""
         if not self.board.needs_reset:
             self.gpu["pending"] = 0
         self.reset()

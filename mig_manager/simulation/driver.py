@@ -8,8 +8,8 @@ from mig_manager.simulation.board import Board
 from mig_manager.simulation.gpustate import NodeState
 
 _SINCE_ENUM = {7: 470, 8: 525, 9: 525, **dict.fromkeys(range(10, 18), 575)}
-"""NVML_GPU_INSTANCE_PROFILE_*: the first driver branch that knows it. The MIG User Guide names the branches for
-+me (7, 8) and double memory (9); those from 10 on came with the GPUs that offer them."""
+"""NVML_GPU_INSTANCE_PROFILE_*: the first driver branch that knows it. The MIG User Guide names the branches
+for +me (7, 8) and double memory (9); those from 10 on came with the GPUs that offer them."""
 
 _SINCE_SYMBOL = {
     "nvmlDeviceGetGpuInstanceProfileInfoByIdV": 550,
@@ -20,8 +20,8 @@ _SINCE_SYMBOL = {
 order, for the fall-back to the unversioned calls."""
 
 _INDEPENDENT_QUERIES = 550
-"""From this branch on, profiles can be read with MIG off, here only on GPUs that need no reset (a guess on the
-strict side: 535 cannot, and Ampere is reported not to)."""
+"""From this branch on, profiles can be read with MIG off, here only on GPUs that need no reset (a guess on
+the strict side: 535 cannot, and Ampere is reported not to)."""
 
 _VARIANTS = 550
 """From this branch on, seven slices have a second compute-instance profile (NVL)."""
@@ -46,8 +46,8 @@ def knows_profile(state: NodeState, enum: int) -> bool:
 
 def profile_count(state: NodeState, board: Board) -> int:
     """One more than the highest profile enum that the driver accepts."""
-    known = max(enum for enum in range(18) if knows_profile(state, enum))
-    return 1 + max(known, *(p.enum for p in board.profiles if knows_profile(state, p.enum)))
+    enums: list[int] = [*range(18), *(profile.enum for profile in board.profiles)]
+    return 1 + max(enum for enum in enums if knows_profile(state, enum))
 
 
 def queries_without_mig(state: NodeState, board: Board) -> bool:

@@ -2,85 +2,46 @@
 
 from __future__ import annotations
 
-import json
+import os
+import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pynvml import NVML_ERROR_UNKNOWN
+from pynvml import (
+    NVML_ERROR_IN_USE,
+    NVML_ERROR_INVALID_STATE,
+    NVML_ERROR_NOT_SUPPORTED,
+    NVML_ERROR_UNKNOWN,
+    NVML_SUCCESS,
+)
 
-from mig_manager.layouts.profile import MigProfile
-from mig_manager.planning.catalogue import GpuModel
-from mig_manager.simulation.board import Board
 from mig_manager.simulation.device import Device
-from mig_manager.simulation.gpustate import ClientState, FaultState, GpuDeviceState, NodeState, OptionState
+from mig_manager.simulation.faults import strike
+from mig_manager.simulation.gpunode import GpuOptions, new_state
+from mig_manager.simulation.gpustate import ClientState, FaultState, NodeState
+from mig_manager.simulation.picture import picture
+from mig_manager.simulation.record import CallRecord, append, read
 from mig_manager.simulation.statefile import StateFile, process_start
 
-_NAMES = uuid.UUID("0d4ff7b5-29c5-4ff4-9a9f-2f2b6fb0c9d3")
-_BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)
-"""PCI buses of the eight GPUs of a DGX A100."""
+if TYPE_CHECKING:
+    from mig_manager.planning.catalogue import GpuModel
 
 
-class ResetRefused(Exception):  # noqa: N818
-    """A reset or an unload that did not happen. `holders`: GPU index to what keeps it; empty: not supported."""
+class ResetRefusedError(Exception):
+    """A reset of GPUs, or an unloading of the driver, that did not happen."""
 
-    def __init__(self, message: str, holders: Mapping[int, Sequence[str]]) -> None:
-        super().__init__(message)
+    def __init__(self, code: int, holders: Mapping[int, Sequence[str]]) -> None:
+        super().__init__(f"refused with {code}: {dict(holders)}")
+        self.code = code
+        """nvmlReturn_t: IN_USE, NOT_SUPPORTED, or INVALID_STATE where only all GPUs can be reset together."""
         self.holders = holders
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuOptions:
-    """How a simulated node and its driver behave. The defaults are a bare-metal node with a current driver."""
-
-    driver: str = "580.95.05"
-    seed: str = ""
-    """Nodes with different seeds have different GPU UUIDs and serial numbers."""
-    enumeration: Sequence[int] | None = None
-    """NVML's order of the GPUs, as indices by PCI bus id; None: by bus id."""
-    minors: Sequence[int] | None = None
-    """Minor numbers of /dev/nvidiaN by PCI bus id; None: 0, 1, 2."""
-    swapped: Sequence[int] = ()
-    """Indices of GPUs that number GPU instances with the halves exchanged."""
-    missing: Sequence[str] = ()
-    """C functions that the library does not export, besides what its version lacks."""
-    query_without_mig: bool | None = None
-    """Whether profiles can be read with MIG off; None: as the driver version has it."""
-    passthrough: bool = False
-    """A virtual machine that can't reset its GPUs: a pending mode waits for a reboot."""
-    resets: Literal["work", "refused", "unsupported"] = "work"
-    grouped_resets: bool = False
-    """GPUs can only be reset all together (NVLink without a Fabric Manager)."""
-    drm: bool = False
-    """nvidia_drm holds the GPUs, so that none can be reset."""
-    persistence: bool = False
-    """Persistence mode is on at boot."""
-    permission: Literal["full", "instances", "none"] = "full"
-    """What callers may do: all; all but change modes; only read what anybody may."""
-    mig_uuids: Literal["derived", "fresh"] = "derived"
-    """A MIG UUID depends on GPU and instance ids alone, or is another one each time. Both were reported."""
-    instance_counts: Mapping[str, int] = field(default_factory=dict)
-    """instanceCount that the profile query gives, where it differs from the truth (seen on A30)."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallRecord:
-    """One NVML call."""
-
-    function: str
-    gpu: int | None
-    """By PCI bus id; None for calls that concern no GPU, or none that exists."""
-    code: int
-    changes: bool
-    """Whether the function is one that changes the GPU."""
-    seconds: float
-    pid: int
+        """By GPU, what keeps it; for INVALID_STATE the GPUs that are missing, with nothing."""
 
 
 class SimulatedGpus:
-    """A handle on the state file. Any number of processes may have one; each change is atomic and visible at once.
+    """A handle on the state file. Many processes may have one; each change is atomic and visible at once.
 
     GPUs are numbered by PCI bus id from 0, whatever order NVML shows them in.
     """
@@ -92,8 +53,8 @@ class SimulatedGpus:
 
     @classmethod
     def create(cls, path: Path, models: Sequence[GpuModel], **options: Any) -> SimulatedGpus:
-        """A new node with one GPU a model, MIG off, in the order of their bus ids. `options`: see GpuOptions."""
-        StateFile[NodeState](path).write_new(_new_state(models, GpuOptions(**options)))
+        """A new node: one GPU a model in the order of the bus ids, MIG off. `options`: see GpuOptions."""
+        StateFile[NodeState](path).write_new(new_state(models, GpuOptions(**options)))
         Path(f"{path}.calls").unlink(missing_ok=True)
         return cls(path)
 
@@ -164,11 +125,12 @@ class SimulatedGpus:
         seconds: float = 0.0,
         kills: bool = False,
     ) -> None:
-        """Make calls of a C function go wrong, beginning with the nth from now; `*`: all that change something.
+        """Make calls of a C function go wrong; `*`: of all that change something.
 
         Args:
-            function: such as `nvmlComputeInstanceDestroy`; for versioned ones the name that pynvml calls.
-            code: what the call answers. 0 with `acts` false: it says that it worked, and did nothing. None: it
+            function: such as `nvmlComputeInstanceDestroy`; for versioned ones the name that pynvml calls;
+                `reset` for GPU resets.
+            code: what the call answers. 0 without `acts`: it says that it worked, and did nothing. None: it
                 works, but takes `seconds` longer or kills its process.
             nth: 1 for the next call.
             times: how many calls in a row; None for all.
@@ -185,7 +147,7 @@ class SimulatedGpus:
                     nth=nth,
                     times=times,
                     gpu=gpu,
-                    acts=acts or code is None,
+                    acts=acts,
                     seconds=seconds,
                     kills=kills,
                     seen=0,
@@ -203,7 +165,7 @@ class SimulatedGpus:
             state["gpus"][gpu]["refused"].append([start, size])
 
     def latency(self, **seconds: float) -> None:
-        """How long calls take, by C function; `reset` for a GPU reset, `driver` for a reload of the module."""
+        """How long calls take, by C function; `reset` for a reset, also within nvmlDeviceSetMigMode."""
         with self._store.change() as state:
             state["latencies"].update(seconds)
 
@@ -215,12 +177,8 @@ class SimulatedGpus:
                 self._calls.unlink(missing_ok=True)
 
     def calls(self, *, changes: bool | None = None) -> list[CallRecord]:
-        """The record, in the order in which the calls ended; `changes` picks those that change something, or not."""
-        if not self._calls.exists():
-            return []
-        lines = self._calls.read_text(encoding="utf-8").splitlines()
-        records = [CallRecord(*json.loads(line)) for line in lines]
-        return [record for record in records if changes in (None, record.changes)]
+        """The record, in the order in which the calls ended; `changes` picks those that change, or not."""
+        return [call for call in read(self._calls) if changes in (None, call.changes)]
 
     @property
     def _calls(self) -> Path:
@@ -229,46 +187,50 @@ class SimulatedGpus:
     # Driver, reset, reboot
 
     def reset(self, gpus: Sequence[int | str]) -> None:
-        """Reset GPUs as nvidia-smi --gpu-reset does, all or none.
+        """Reset GPUs as nvidia-smi --gpu-reset does, all or none; takes the latency of `reset`.
 
         Raises:
-            ResetRefused: something holds one of them, or resets do not work here.
+            ResetRefusedError: something holds one of them, or resets do not work here.
+            KeyError: no such GPU.
         """
+        began = time.monotonic()
         with self._store.change() as state:
             wanted = sorted({self._find(state, gpu) for gpu in gpus})
-            options = state["options"]
-            if options["passthrough"] or options["resets"] == "unsupported":
-                raise ResetRefused("not supported", {})
-            if options["grouped_resets"] and len(wanted) < len(state["gpus"]):
-                rest = sorted(set(range(len(state["gpus"]))) - set(wanted))
-                raise ResetRefused("linked", {index: () for index in rest})
-            devices = [Device(state, _boards(state), index) for index in wanted]
-            held = {device.index: device.holders() for device in devices}
-            if options["resets"] == "refused":
-                held = {index: [*names, "a client that nobody can name"] for index, names in held.items()}
-            held = {index: names for index, names in held.items() if names}
-            if held:
-                raise ResetRefused("in use", held)
-            for device in devices:
-                device.reset()
+        faults = {gpu: strike(self._store, state, "reset", gpu, True) for gpu in wanted}
+        code = next((fault.code for fault in faults.values() if fault.code), NVML_SUCCESS)
+        try:
+            if code:
+                raise ResetRefusedError(code, dict.fromkeys(wanted, ("a client that nobody can name",)))
+            with self._store.change() as state:
+                devices = [Device(state, index) for index in wanted]
+                _require_reset(state, devices)
+                for device in devices:
+                    device.reset()
+            time.sleep(state["latencies"].get("reset", 0.0) + sum(f.seconds for f in faults.values()))
+        except ResetRefusedError as refused:
+            code = refused.code
+            raise
+        finally:
+            if state["logging"]:
+                for gpu in wanted:
+                    seconds = time.monotonic() - began
+                    append(self._calls, CallRecord("reset", gpu, code, True, seconds, os.getpid()))
 
     def unload_driver(self, *, force: bool = False) -> None:
-        """Unload the kernel module; `force`: also from under processes that use it, which then find GPUs lost.
+        """Unload the kernel module; `force`: also from under its users, who then find the GPUs lost.
 
         Raises:
-            ResetRefused: somebody uses a GPU.
+            ResetRefusedError: somebody uses a GPU, or persistence mode is on.
         """
         with self._store.change() as state:
-            held = {i: Device(state, _boards(state), i).holders() for i in range(len(state["gpus"]))}
-            held = {i: [name for name in names if name != "nvidia-persistenced"] for i, names in held.items()}
-            held = {i: names for i, names in held.items() if names}
+            held = _held(Device(state, index) for index in range(len(state["gpus"])))
             if held and not force:
-                raise ResetRefused("in use", held)
+                raise ResetRefusedError(NVML_ERROR_IN_USE, held)
             _restart(state)
             state["loaded"] = False
 
     def load_driver(self, version: str | None = None) -> None:
-        """Load the kernel module, of another version if asked; the library on disk becomes the same version."""
+        """Load the kernel module, of another version if asked; the library on disk goes with it."""
         with self._store.change() as state:
             state["loaded"] = True
             state["driver"] = state["library"] = version or state["driver"]
@@ -279,12 +241,12 @@ class SimulatedGpus:
         self.load_driver(version)
 
     def replace_library(self, version: str) -> None:
-        """Put another libnvidia-ml on disk and leave the kernel module: LIB_RM_VERSION_MISMATCH from nvmlInit."""
+        """Put another libnvidia-ml on disk: nvmlInit answers LIB_RM_VERSION_MISMATCH until a reload."""
         with self._store.change() as state:
             state["library"] = version
 
     def reboot(self) -> None:
-        """Restart the node: every process ends, pending modes hold (Ampere) or all modes are off (later ones)."""
+        """Restart the node: processes end, pending modes hold (Ampere), later GPUs have MIG off."""
         with self._store.change() as state:
             state["clients"], state["sessions"] = [], []
             _restart(state)
@@ -293,7 +255,7 @@ class SimulatedGpus:
             state["boot_id"] = str(uuid.uuid4())
 
     def lose(self, gpu: int) -> None:
-        """Let a GPU fall off the bus: every call on it answers GPU_IS_LOST until a reset, reload or reboot."""
+        """Let a GPU fall off the bus: calls on it answer GPU_IS_LOST until a reset, reload or reboot."""
         with self._store.change() as state:
             state["gpus"][gpu]["lost"] = True
 
@@ -315,9 +277,10 @@ class SimulatedGpus:
     def snapshot(self) -> dict[str, Any]:
         """Everything that pictures and the kubelet need, as plain data.
 
-        {"driver", "loaded", "gpus": [{"index", "uuid", "bus_id", "minor", "model", "mig_capable", "memory_mb",
-        "memory_slices", "mig": {"current", "pending"}, "lost", "instances": [{"id", "profile", "start", "size",
-        "memory_mb", "compute": [{"id", "profile", "start", "size", "uuid", "index", "busy"}]}]}]}
+        {"driver", "loaded", "gpus": [{"index", "uuid", "bus_id", "minor", "model", "mig_capable",
+        "memory_mb", "memory_slices", "mig": {"current", "pending"}, "lost", "instances": [{"id", "profile",
+        "start", "size", "memory_mb", "compute": [{"id", "profile", "start", "size", "uuid", "index",
+        "busy"}]}]}]}
 
         A compute instance's `profile` is the name of its MIG device, such as 1c.3g.40gb.
         """
@@ -325,7 +288,7 @@ class SimulatedGpus:
         return {
             "driver": state["driver"],
             "loaded": state["loaded"],
-            "gpus": [_picture(Device(state, _boards(state), i)) for i in range(len(state["gpus"]))],
+            "gpus": [picture(Device(state, i)) for i in range(len(state["gpus"]))],
         }
 
     @staticmethod
@@ -337,8 +300,23 @@ class SimulatedGpus:
         raise KeyError(device)
 
 
-def _boards(state: NodeState) -> list[Board]:
-    return [Board.decode(row) for row in state["boards"]]
+def _held(devices: Iterable[Device]) -> dict[int, list[str]]:
+    held = {device.index: device.holders() for device in devices}
+    return {index: names for index, names in held.items() if names}
+
+
+def _require_reset(state: NodeState, devices: Sequence[Device]) -> None:
+    options = state["options"]
+    if options["passthrough"] or options["resets"] == "unsupported":
+        raise ResetRefusedError(NVML_ERROR_NOT_SUPPORTED, {})
+    missing = set(range(len(state["gpus"]))) - {device.index for device in devices}
+    if options["grouped_resets"] and missing:
+        raise ResetRefusedError(NVML_ERROR_INVALID_STATE, dict.fromkeys(sorted(missing), ()))
+    if options["resets"] == "refused":
+        names = ("a client that nobody can name",)
+        raise ResetRefusedError(NVML_ERROR_IN_USE, dict.fromkeys([d.index for d in devices], names))
+    if held := _held(devices):
+        raise ResetRefusedError(NVML_ERROR_IN_USE, held)
 
 
 def _add_client(
@@ -361,125 +339,6 @@ def _add_client(
 
 
 def _restart(state: NodeState) -> None:
-    boards = _boards(state)
     for index in range(len(state["gpus"])):
-        Device(state, boards, index).restart()
+        Device(state, index).restart()
     state["driver_epoch"] += 1
-
-
-def _picture(device: Device) -> dict[str, Any]:
-    gpu, board = device.gpu, device.board
-    users = {(client["gi"], client["ci"]) for client in device.clients()}
-    instances = []
-    for gi in gpu["instances"]:
-        profile = device.profile(gi["profile"])
-        compute = [
-            {
-                "id": ci["id"],
-                "profile": _device_name(device, profile.name, gi["profile"], ci["profile"]),
-                "start": ci["start"],
-                "size": ci["size"],
-                "uuid": ci["uuid"],
-                "index": ci["index"],
-                "busy": (gi["id"], ci["id"]) in users or (gi["id"], None) in users,
-            }
-            for ci in gi["compute"]
-        ]
-        instances.append(
-            {
-                "id": gi["id"],
-                "profile": str(profile.name),
-                "start": gi["start"],
-                "size": gi["size"],
-                "memory_mb": profile.memory_mb,
-                "compute": compute,
-            }
-        )
-    return {
-        "index": device.index,
-        "uuid": gpu["uuid"],
-        "bus_id": gpu["bus_id"],
-        "minor": gpu["minor"],
-        "model": board.name,
-        "mig_capable": bool(board.profiles),
-        "memory_mb": board.memory_mb,
-        "memory_slices": board.geometry.memory_slices if board.geometry else 0,
-        "mig": {"current": bool(gpu["current"]), "pending": bool(gpu["pending"])},
-        "lost": gpu["lost"],
-        "instances": instances,
-    }
-
-
-def _device_name(device: Device, name: MigProfile, gi_profile: int, ci_profile: int) -> str:
-    profile = device.profile(gi_profile)
-    for offer in device.board.offers(profile, variants=True):
-        if offer.profile.profile_id == ci_profile:
-            return str(name.split(offer.profile.slices))
-    return str(name)
-
-
-def _new_state(models: Sequence[GpuModel], options: GpuOptions) -> NodeState:
-    boards: list[Board] = []
-    gpus: list[GpuDeviceState] = []
-    for index, model in enumerate(models):
-        board = Board(
-            name=model.names[0],
-            device_id=model.device_ids[0],
-            subsystem_id=model.subsystem_ids[0] if model.subsystem_ids else 0x000010DE,
-            architecture=model.architecture,
-            memory_mb=model.memory_mb,
-            needs_reset=model.mode_change_needs_reset,
-            geometry=model.geometry,
-        )
-        if board not in boards:
-            boards.append(board)
-        bus = _BUSES[index] if index < len(_BUSES) else 0xC0 + index - len(_BUSES)
-        name = uuid.uuid5(_NAMES, f"{options.seed}/{index}/{board.name}")
-        gpus.append(
-            GpuDeviceState(
-                board=boards.index(board),
-                uuid=f"GPU-{name}",
-                bus_id=f"00000000:{bus:02X}:00.0",
-                serial_number=str(name.int % 10**13).zfill(13),
-                minor=options.minors[index] if options.minors else index,
-                swapped=index in options.swapped,
-                current=0,
-                pending=0,
-                persistence=int(options.persistence),
-                epoch=0,
-                lost=False,
-                refused=[],
-                instances=[],
-            )
-        )
-    order = list(range(len(gpus))) if options.enumeration is None else list(options.enumeration)
-    if sorted(order) != list(range(len(gpus))):
-        raise ValueError(f"enumeration {order} does not name each of {len(gpus)} GPUs once")
-    return NodeState(
-        id=str(uuid.uuid4()),
-        boards=[board.encode() for board in boards],
-        gpus=gpus,
-        options=OptionState(
-            enumeration=order,
-            missing=list(options.missing),
-            query_without_mig=options.query_without_mig,
-            passthrough=options.passthrough,
-            resets=options.resets,
-            grouped_resets=options.grouped_resets,
-            drm=options.drm,
-            permission=options.permission,
-            mig_uuids=options.mig_uuids,
-            instance_counts=dict(options.instance_counts),
-        ),
-        driver=options.driver,
-        library=options.driver,
-        loaded=True,
-        driver_epoch=1,
-        boot_id=str(uuid.uuid4()),
-        serial=0,
-        clients=[],
-        sessions=[],
-        faults=[],
-        latencies={},
-        logging=False,
-    )

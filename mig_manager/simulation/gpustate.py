@@ -1,4 +1,4 @@
-"""What the state file of the simulated GPUs holds. Plain JSON, so that every process reads it the same way."""
+"""What the state file of the simulated GPUs holds, as JSON."""
 
 from __future__ import annotations
 

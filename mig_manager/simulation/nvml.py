@@ -1,18 +1,14 @@
-"""NVML at the C boundary: real C functions that act on the state file, where pynvml expects libnvidia-ml.so.1."""
+"""NVML at the C boundary: C functions that act on the state file, where pynvml expects libnvidia-ml.so.1."""
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import signal
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,15 +25,16 @@ from pynvml import (
     NVML_SUCCESS,
 )
 
-from mig_manager.simulation import nvml_calls, nvml_mig_calls
-from mig_manager.simulation.board import Board
-from mig_manager.simulation.calls import FUNCTIONS, Call, Function, Key
-from mig_manager.simulation.device import Device, Refused
+from mig_manager.simulation import nvml_calls, nvml_compute_calls, nvml_mig_calls, nvml_process_calls
+from mig_manager.simulation.calls import Call, Function, Key
+from mig_manager.simulation.device import Device, RefusedError
 from mig_manager.simulation.driver import missing_symbols
-from mig_manager.simulation.gpustate import FaultState, NodeState, SessionState
+from mig_manager.simulation.faults import strike
+from mig_manager.simulation.gpustate import NodeState, SessionState
+from mig_manager.simulation.record import CallRecord, append
 from mig_manager.simulation.statefile import StateFile, process_start
 
-__all__ = ["install", "nvml_calls", "nvml_mig_calls"]
+_TABLES = (nvml_calls.TABLE, nvml_mig_calls.TABLE, nvml_compute_calls.TABLE, nvml_process_calls.TABLE)
 
 _PERMITS = {"full": {"", "config", "mode"}, "instances": {"", "config"}, "none": {""}}
 """Kinds of calls that a process may make, by the option `permission`."""
@@ -46,25 +43,54 @@ _PERMITS = {"full": {"", "config", "mode"}, "instances": {"", "config"}, "none":
 def install(argument: str) -> None:
     """Put the simulation in the place of the library that pynvml would load.
 
-    `argument` is the path of the state file. It stands in as an object whose attributes are C functions without
+    `argument` is the path of the state file. An object stands in whose attributes are C functions without
     declared argument types, exactly like those of a ctypes.CDLL, so that pynvml's own marshalling, structs,
     struct versions and return codes run.
     """
     library = Library(StateFile(Path(argument)))
-    pynvml.nvmlLib = library.symbols()
+    pynvml.nvmlLib = library.symbols()  # type: ignore[assignment]
     pynvml._nvmlLib_refcount = 0
     pynvml._nvmlGetFunctionPointer_cache.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class _Fault:
-    code: int | None
-    acts: bool
-    seconds: float
-    kills: bool
+class _Symbol:
+    """A C function without declared argument types, as an attribute of a ctypes.CDLL is one.
 
+    The call goes through C and comes back into Python. No exception can pass through C (ctypes would turn it
+    into SUCCESS), so one that a signal handler raised on the way surfaces when the function has returned.
+    """
 
-_NO_FAULT = _Fault(None, True, 0.0, False)
+    def __init__(self, function: Function, body: Callable[..., int]) -> None:
+        self._body = body
+        self._raised = threading.local()
+        # Kept, because the foreign function must not outlive the Python function behind it.
+        self._callback = ctypes.CFUNCTYPE(function.result, *function.parameters)(self._enter)
+        address = ctypes.cast(self._callback, ctypes.c_void_p).value
+        assert address is not None
+        self._foreign = ctypes.CFUNCTYPE(ctypes.c_int)(address)
+
+    @property
+    def restype(self) -> Any:
+        """The ctypes type of what it returns; c_int unless it is set."""
+        return self._foreign.restype
+
+    @restype.setter
+    def restype(self, kind: Any) -> None:
+        self._foreign.restype = kind
+
+    def __call__(self, *arguments: Any) -> Any:
+        self._raised.error = None
+        answer = self._foreign(*arguments)
+        if self._raised.error is not None:
+            raise self._raised.error
+        return answer
+
+    def _enter(self, *arguments: Any) -> int:
+        try:
+            return self._body(*arguments)
+        except BaseException as error:  # noqa: BLE001
+            self._raised.error = error
+            return int(NVML_ERROR_UNKNOWN)
 
 
 class Library:
@@ -73,51 +99,33 @@ class Library:
     def __init__(self, store: StateFile[NodeState]) -> None:
         self._store = store
         self._version = store.read()["library"]
-        self._lock = threading.Lock()
+        self._users_lock = threading.Lock()
+        self._handles_lock = threading.Lock()
         self._users = 0
         self._initialised_once = False
         self._driver_epoch = 0
         self._handles: dict[int, Key] = {}
         self._addresses: dict[Key, int] = {}
         self._last_address = 0x7F5A00000000
-        self._boards: dict[str, tuple[Board, ...]] = {}
 
     def symbols(self) -> SimpleNamespace:
         """The exported C functions as attributes. What this driver lacks is missing."""
         missing = missing_symbols(self._store.read())
         found = SimpleNamespace()
-        for function in FUNCTIONS.values():
-            if function.name not in missing:
-                setattr(found, function.name, self._export(function))
+        for table in _TABLES:
+            for function in table.functions.values():
+                if function.name not in missing:
+                    setattr(found, function.name, self._export(function))
         return found
 
-    def _export(self, function: Function) -> Any:
-        def enter(*arguments: Any) -> int:
-            return self._enter(function, arguments)
+    def _export(self, function: Function) -> _Symbol:
+        if function.pure is not None:
+            return _Symbol(function, function.pure)
 
-        callback = ctypes.CFUNCTYPE(function.result, *function.parameters)(enter)
-        address = ctypes.cast(callback, ctypes.c_void_p).value
-        assert address is not None
-        symbol = ctypes.CFUNCTYPE(ctypes.c_int)(address)
-        # The foreign function must not outlive the Python function behind it.
-        symbol.callback = callback  # type: ignore[attr-defined]
-        return symbol
-
-    def _enter(self, function: Function, arguments: tuple[Any, ...]) -> int:
-        """A call arrives from C. No exception may leave: ctypes would turn it into SUCCESS."""
-        try:
-            if function.pure is not None:
-                return function.pure(*arguments)
+        def body(*arguments: Any) -> int:
             return self._logged(function, arguments)
-        except Exception:  # noqa: BLE001
-            traceback.print_exc(file=sys.stderr)
-            return int(NVML_ERROR_UNKNOWN)
-        except BaseException as error:  # noqa: BLE001
-            # A signal handler raised. With a C library it would run when the call has returned: so raise it there.
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(threading.get_ident()), ctypes.py_object(type(error))
-            )
-            return int(NVML_ERROR_UNKNOWN)
+
+        return _Symbol(function, body)
 
     def _logged(self, function: Function, arguments: tuple[Any, ...]) -> int:
         state = self._store.read()
@@ -127,15 +135,10 @@ class Library:
             return self._run(state, function, key, gpu, arguments)
         began = time.monotonic()
         code = self._run(state, function, key, gpu, arguments)
-        record = [function.name, gpu, code, function.changes, time.monotonic() - began, os.getpid()]
-        line = json.dumps(record).encode() + b"\n"
-        log = os.open(
-            f"{self._store.path}.calls", os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644
+        append(
+            Path(f"{self._store.path}.calls"),
+            CallRecord(function.name, gpu, code, function.changes, time.monotonic() - began, os.getpid()),
         )
-        try:
-            os.write(log, line)
-        finally:
-            os.close(log)
         return code
 
     def _run(
@@ -154,7 +157,7 @@ class Library:
             return int(NVML_ERROR_INVALID_ARGUMENT)
         if function.needs_permission not in _PERMITS[state["options"]["permission"]]:
             return int(NVML_ERROR_NO_PERMISSION)
-        fault = self._fault(state, function, gpu)
+        fault = strike(self._store, state, function.name, gpu, function.changes)
         seconds = state["latencies"].get(function.name, 0.0) + fault.seconds
         with self._busy(gpu, seconds):
             if fault.kills and not fault.acts:
@@ -176,29 +179,6 @@ class Library:
                 time.sleep(seconds)
             yield
 
-    def _fault(self, state: NodeState, function: Function, gpu: int | None) -> _Fault:
-        """The fault that strikes this call, if any; counts the call for all that listen."""
-
-        def listens(fault: FaultState) -> bool:
-            wanted = fault["function"]
-            return (wanted == function.name or (wanted == "*" and function.changes)) and fault["gpu"] in (
-                gpu,
-                None,
-            )
-
-        if not any(listens(fault) for fault in state["faults"]):
-            return _NO_FAULT
-        struck = _NO_FAULT
-        with self._store.change() as fresh:
-            for fault in fresh["faults"]:
-                if not listens(fault):
-                    continue
-                fault["seen"] += 1
-                after = fault["seen"] - fault["nth"]
-                if after >= 0 and (fault["times"] is None or after < fault["times"]) and struck is _NO_FAULT:
-                    struck = _Fault(fault["code"], fault["acts"], fault["seconds"], fault["kills"])
-        return struck
-
     def _act(self, function: Function, key: Key | None, arguments: tuple[Any, ...]) -> int:
         """The call does its work."""
         try:
@@ -211,7 +191,7 @@ class Library:
             else:
                 call = self._call(self._store.read(), key)
                 function.body(call, *arguments[bool(function.target) :])
-        except Refused as refused:
+        except RefusedError as refused:
             return refused.code
         if call.reset:
             time.sleep(call.state["latencies"].get("reset", 0.0))
@@ -219,21 +199,18 @@ class Library:
 
     def _call(self, state: NodeState, key: Key | None) -> Call:
         """The call with what its handle stands for. A handle of something gone is an invalid argument."""
-        boards = self._boards.get(state["id"])
-        if boards is None:
-            boards = self._boards[state["id"]] = tuple(Board.decode(row) for row in state["boards"])
         if state["driver_epoch"] != self._driver_epoch:
-            raise Refused(NVML_ERROR_GPU_IS_LOST)
-        call = Call(state=state, boards=boards, address=self._address)
+            raise RefusedError(NVML_ERROR_GPU_IS_LOST)
+        call = Call(state=state, address=self._address)
         if key is None:
             return call
-        call.device = device = Device(state, boards, key.gpu)
+        call.device = device = Device(state, key.gpu)
         call.kind = key.kind
         if device.gpu["lost"]:
-            raise Refused(NVML_ERROR_GPU_IS_LOST)
+            raise RefusedError(NVML_ERROR_GPU_IS_LOST)
         if key.kind == "gpu":
             if key.serial != device.gpu["epoch"]:
-                raise Refused(NVML_ERROR_INVALID_ARGUMENT)
+                raise RefusedError(NVML_ERROR_INVALID_ARGUMENT)
             return call
         for gi in device.gpu["instances"]:
             if key.kind == "gi" and gi["serial"] == key.serial:
@@ -243,11 +220,11 @@ class Library:
                 if key.kind in ("ci", "mig") and ci["serial"] == key.serial:
                     call.gi, call.ci = gi, ci
                     return call
-        raise Refused(NVML_ERROR_INVALID_ARGUMENT)
+        raise RefusedError(NVML_ERROR_INVALID_ARGUMENT)
 
     def _address(self, key: Key) -> int:
         """The handle of something: the same for the same thing, never one that was used before."""
-        with self._lock:
+        with self._handles_lock:
             address = self._addresses.get(key)
             if address is None:
                 self._last_address += 0x40
@@ -256,7 +233,7 @@ class Library:
             return address
 
     def _open(self) -> int:
-        with self._lock, self._store.change() as state:
+        with self._users_lock, self._store.change() as state:
             if not state["loaded"]:
                 return int(NVML_ERROR_DRIVER_NOT_LOADED)
             if state["driver"] != self._version:
@@ -271,7 +248,7 @@ class Library:
 
     def _close(self) -> int:
         """More closes than opens are no error (nvmlShutdown); a close without any open is."""
-        with self._lock:
+        with self._users_lock:
             if not self._initialised_once:
                 return int(NVML_ERROR_UNINITIALIZED)
             if self._users == 1:
@@ -279,8 +256,9 @@ class Library:
                     mine = self._session()
                     if mine in state["sessions"]:
                         state["sessions"].remove(mine)
-                self._handles.clear()
-                self._addresses.clear()
+                with self._handles_lock:
+                    self._handles.clear()
+                    self._addresses.clear()
             self._users = max(0, self._users - 1)
             return int(NVML_SUCCESS)
 

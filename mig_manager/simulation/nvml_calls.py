@@ -8,9 +8,7 @@ from typing import Any
 
 import pynvml
 from pynvml import (
-    NVML_ERROR_INSUFFICIENT_SIZE,
     NVML_ERROR_INVALID_ARGUMENT,
-    NVML_ERROR_NO_PERMISSION,
     NVML_ERROR_NOT_FOUND,
     NVML_ERROR_NOT_SUPPORTED,
     NVML_SUCCESS,
@@ -23,17 +21,14 @@ from mig_manager.simulation.calls import (
     UINT,
     UINT_OUT,
     Call,
-    lifecycle,
-    nvml,
-    pure,
+    Table,
 )
-from mig_manager.simulation.device import Refused
+from mig_manager.simulation.device import RefusedError
 from mig_manager.simulation.driver import branch, queries_without_mig
+from mig_manager.simulation.memory import fill_text
 
-_NO_INSTANCE = 0xFFFFFFFF
-"""Instead of an instance id, where a process runs outside MIG."""
-_RESERVED_MB = 512
-"""What the driver keeps of a GPU's memory for itself (about; it differs by model and driver)."""
+TABLE = Table()
+nvml = TABLE.function
 
 _ARCHITECTURES = {
     "volta": (pynvml.NVML_DEVICE_ARCH_VOLTA, (7, 0)),
@@ -80,38 +75,27 @@ _TEXT_BUFFERS = {code: ctypes.create_string_buffer(text.encode()) for code, text
 
 # The system
 
-lifecycle("nvmlInitWithFlags", UINT)
-lifecycle("nvmlInit_v2")
-lifecycle("nvmlShutdown")
+TABLE.lifecycle("nvmlInitWithFlags", UINT)
+TABLE.lifecycle("nvmlInit_v2")
+TABLE.lifecycle("nvmlShutdown")
 
 
-@pure("nvmlErrorString", UINT, result=ctypes.c_void_p)
+@TABLE.pure("nvmlErrorString", UINT, result=ctypes.c_void_p)
 def error_string(code: int) -> int:
     """The text of a return code."""
     return ctypes.addressof(_TEXT_BUFFERS.get(code, _TEXT_BUFFERS[999]))
 
 
-def _fill_text(text: str, buffer: int | None, length: int) -> None:
-    if buffer is None:
-        raise Refused(NVML_ERROR_INVALID_ARGUMENT)
-    raw = text.encode() + b"\0"
-    if length < len(raw):
-        raise Refused(NVML_ERROR_INSUFFICIENT_SIZE)
-    ctypes.memmove(buffer, raw, len(raw))
-
-
 @nvml("nvmlSystemGetDriverVersion", BUFFER, UINT)
 def driver_version(call: Call, buffer: int | None, length: int) -> None:
     """Of the kernel module."""
-    _fill_text(call.state["driver"], buffer, length)
+    fill_text(call.state["driver"], buffer, length)
 
 
 @nvml("nvmlSystemGetNVMLVersion", BUFFER, UINT)
 def nvml_version(call: Call, buffer: int | None, length: int) -> None:
     """The driver version with the API version before it."""
-    _fill_text(
-        f"{13 if branch(call.state['library']) >= 580 else 12}.{call.state['library']}", buffer, length
-    )
+    fill_text(f"{13 if branch(call.state['library']) >= 580 else 12}.{call.state['library']}", buffer, length)
 
 
 def _cuda(call: Call, out: Any) -> None:
@@ -120,16 +104,6 @@ def _cuda(call: Call, out: Any) -> None:
 
 nvml("nvmlSystemGetCudaDriverVersion", INT_OUT)(_cuda)
 nvml("nvmlSystemGetCudaDriverVersion_v2", INT_OUT)(_cuda)
-
-
-@nvml("nvmlSystemGetProcessName", UINT, BUFFER, UINT)
-def process_name(call: Call, pid: int, buffer: int | None, length: int) -> None:
-    """Of a process on a GPU."""
-    for client in call.state["clients"]:
-        if client["pid"] == pid:
-            _fill_text(client["name"][: length - 1], buffer, length)
-            return
-    raise Refused(NVML_ERROR_NOT_FOUND)
 
 
 # Devices
@@ -146,7 +120,7 @@ def by_index(call: Call, index: int, out: Any) -> None:
     """NVML promises no order: the option `enumeration` says which GPU comes where."""
     order = call.state["options"]["enumeration"]
     if index >= len(order):
-        raise Refused(NVML_ERROR_INVALID_ARGUMENT)
+        raise RefusedError(NVML_ERROR_INVALID_ARGUMENT)
     out[0] = call.gpu_handle(order[index])
 
 
@@ -163,7 +137,7 @@ def by_uuid(call: Call, text: bytes | None, out: Any) -> None:
                 if ci["uuid"] == wanted:
                     out[0] = call.mig_handle(index, ci)
                     return
-    raise Refused(NVML_ERROR_NOT_FOUND if wanted else NVML_ERROR_INVALID_ARGUMENT)
+    raise RefusedError(NVML_ERROR_NOT_FOUND if wanted else NVML_ERROR_INVALID_ARGUMENT)
 
 
 @nvml("nvmlDeviceGetHandleByPciBusId_v2", ctypes.c_char_p, HANDLE_OUT)
@@ -174,7 +148,7 @@ def by_bus_id(call: Call, text: bytes | None, out: Any) -> None:
         if _bus_id(gpu["bus_id"]) == wanted:
             out[0] = call.gpu_handle(index)
             return
-    raise Refused(NVML_ERROR_NOT_FOUND if wanted else NVML_ERROR_INVALID_ARGUMENT)
+    raise RefusedError(NVML_ERROR_NOT_FOUND if wanted else NVML_ERROR_INVALID_ARGUMENT)
 
 
 def _bus_id(text: str) -> tuple[int, ...]:
@@ -189,7 +163,7 @@ def by_serial(call: Call, text: bytes | None, out: Any) -> None:
         if gpu["serial_number"].encode() == text:
             out[0] = call.gpu_handle(index)
             return
-    raise Refused(NVML_ERROR_NOT_FOUND)
+    raise RefusedError(NVML_ERROR_NOT_FOUND)
 
 
 @nvml("nvmlDeviceGetIndex", UINT_OUT, on="gpu")
@@ -201,7 +175,7 @@ def index_of(call: Call, out: Any) -> None:
 @nvml("nvmlDeviceGetUUID", BUFFER, UINT, on="device")
 def uuid_of(call: Call, buffer: int | None, length: int) -> None:
     """`GPU-...` or `MIG-...`."""
-    _fill_text(call.ci["uuid"] if call.mig else call.device.gpu["uuid"], buffer, length)
+    fill_text(call.ci["uuid"] if call.mig else call.device.gpu["uuid"], buffer, length)
 
 
 @nvml("nvmlDeviceGetName", BUFFER, UINT, on="device")
@@ -212,13 +186,13 @@ def name_of(call: Call, buffer: int | None, length: int) -> None:
         profile = call.device.profile(call.gi["profile"])
         slices = call.device.compute_offer(call.gi, call.ci["profile"]).profile.slices
         name = f"{name} MIG {profile.name.split(slices)}"
-    _fill_text(name, buffer, length)
+    fill_text(name, buffer, length)
 
 
 @nvml("nvmlDeviceGetSerial", BUFFER, UINT, on="gpu")
 def serial_of(call: Call, buffer: int | None, length: int) -> None:
     """The number on the board."""
-    _fill_text(call.device.gpu["serial_number"], buffer, length)
+    fill_text(call.device.gpu["serial_number"], buffer, length)
 
 
 @nvml("nvmlDeviceGetMinorNumber", UINT_OUT, on="gpu")
@@ -267,7 +241,7 @@ def persistence(call: Call, out: Any) -> None:
 def set_persistence(call: Call, mode: int) -> None:
     """For root."""
     if mode not in (0, 1):
-        raise Refused(NVML_ERROR_INVALID_ARGUMENT)
+        raise RefusedError(NVML_ERROR_INVALID_ARGUMENT)
     call.device.gpu["persistence"] = mode
 
 
@@ -300,70 +274,3 @@ def field_values(call: Call, number: int, values: Any) -> None:
         value.nvmlReturn = NVML_ERROR_NOT_SUPPORTED if answer is None else NVML_SUCCESS
         value.valueType = pynvml.NVML_VALUE_TYPE_UNSIGNED_INT
         value.value.uiVal = int(answer or False)
-
-
-# Memory and processes
-
-
-def _memory(call: Call) -> tuple[int, int, int]:
-    """Total, reserved and used bytes of a GPU or a MIG device."""
-    device = call.device
-    clients = device.clients()
-    if call.mig:
-        total = device.profile(call.gi["profile"]).memory_mb
-        clients = [client for client in clients if client["gi"] == call.gi["id"]]
-        reserved = 0
-    else:
-        total, reserved = device.board.memory_mb, _RESERVED_MB
-    used = min(total - reserved, sum(client["memory_mb"] for client in clients))
-    return total << 20, reserved << 20, used << 20
-
-
-@nvml("nvmlDeviceGetMemoryInfo", ctypes.POINTER(pynvml.c_nvmlMemory_t), on="device")
-def memory(call: Call, info: Any) -> None:
-    """What the driver keeps counts as used."""
-    total, reserved, used = _memory(call)
-    info[0].total, info[0].used, info[0].free = total, used + reserved, total - used - reserved
-
-
-@nvml("nvmlDeviceGetMemoryInfo_v2", ctypes.POINTER(pynvml.c_nvmlMemory_v2_t), on="device")
-def memory_v2(call: Call, info: Any) -> None:
-    """What the driver keeps stands by itself."""
-    if info[0].version != pynvml.nvmlMemory_v2:
-        raise Refused(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
-    total, reserved, used = _memory(call)
-    info[0].total, info[0].reserved, info[0].used = total, reserved, used
-    info[0].free = total - used - reserved
-
-
-def _processes(kind: str) -> Any:
-    def body(call: Call, count: Any, buffer: int | None) -> None:
-        """INSUFFICIENT_SIZE and the number, until the buffer is large enough."""
-        found = [client for client in call.device.clients() if client["kind"] == kind]
-        if call.mig:
-            here = (call.gi["id"], call.ci["id"])
-            found = [client for client in found if (client["gi"], client["ci"]) == here]
-        elif call.device.gpu["current"] and call.state["options"]["permission"] == "none":
-            # On a GPU in MIG mode only a privileged process sees those of all instances.
-            raise Refused(NVML_ERROR_NO_PERMISSION)
-        room = count[0]
-        count[0] = len(found)
-        if not found:
-            return
-        if buffer is None or room < len(found):
-            raise Refused(NVML_ERROR_INSUFFICIENT_SIZE)
-        slots = (pynvml.c_nvmlProcessInfo_v2_t * len(found)).from_address(buffer)
-        for slot, client in zip(slots, found, strict=True):
-            slot.pid = client["pid"]
-            slot.usedGpuMemory = client["memory_mb"] << 20
-            slot.gpuInstanceId = _NO_INSTANCE if client["gi"] is None else client["gi"]
-            slot.computeInstanceId = _NO_INSTANCE if client["ci"] is None else client["ci"]
-
-    return body
-
-
-for _name, _kind in (("Compute", "compute"), ("Graphics", "graphics"), ("MPSCompute", "mps")):
-    for _version in ("_v2", "_v3"):
-        nvml(f"nvmlDeviceGet{_name}RunningProcesses{_version}", UINT_OUT, BUFFER, on="device")(
-            _processes(_kind)
-        )

@@ -5,23 +5,19 @@ from __future__ import annotations
 import secrets
 import threading
 import uuid
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar, cast
+from typing import Literal
 
 from mig_manager.simulation.defaults import with_defaults
+from mig_manager.simulation.history import Event, History
 from mig_manager.simulation.objects import Change, Object, Resource
 from mig_manager.simulation.resources import PODS, WITH_GENERATION
-
-Key = tuple[str, str]
-"""Namespace (empty for kinds without) and name."""
+from mig_manager.simulation.values import Key, copy_json, key_of, now
 
 Objects = list[Object]
-Json = TypeVar("Json")
+Events = list[Event]
 
 _NAME_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _DEFAULT_GRACE_S = 30
@@ -29,23 +25,6 @@ _DEFAULT_GRACE_S = 30
 
 class ObjectExistsError(Exception):
     """`create` of an object that is there already."""
-
-
-class CompactedError(Exception):
-    """The history no longer reaches back to the version asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One entry of the history. Its objects are shared: read, never modify."""
-
-    version: int
-    change: Change
-    previous: Object | None
-    """The object before the change; None for an addition."""
-
-
-Events = list[Event]
 
 
 class MemoryStore:
@@ -59,9 +38,7 @@ class MemoryStore:
         """`history`: events to keep, at least; older ones are compacted away."""
         self._objects: dict[Resource, dict[Key, Object]] = {}
         self._version = 1
-        self._history: list[Event] = []
-        self._history_limit = history
-        self._floor = 0
+        self._history = History(history)
         self._pending: deque[Event] = deque()
         self._receivers: dict[object, tuple[int, Callable[[Change], None]]] = {}
         self._lock = threading.RLock()
@@ -86,8 +63,8 @@ class MemoryStore:
                 outermost = self._depth == 0
                 if not keep:
                     self._undo(before)
-                if outermost and len(self._history) > 2 * self._history_limit:
-                    self.compact(self._history[-self._history_limit].version - 1)
+                if outermost:
+                    self._history.trim()
         if outermost:
             self._deliver()
 
@@ -109,7 +86,7 @@ class MemoryStore:
         if resource in WITH_GENERATION:
             meta["generation"] = 1
         with self.transaction():
-            if _key(new) in self._objects.get(resource, {}):
+            if key_of(new) in self._objects.get(resource, {}):
                 raise ObjectExistsError(f'{resource.plural} "{meta["name"]}" already exists')
             self._record("ADDED", resource, new, None)
         return copy_json(new)
@@ -139,7 +116,7 @@ class MemoryStore:
                 held = dict(held)
                 for event in reversed(self.events_after(at)):
                     if event.change.resource == resource:
-                        _step_back(held, event)
+                        event.step_back(held)
                 version = at
             found = [held[key] for key in sorted(held) if namespace is None or key[0] == namespace]
         return found, version
@@ -244,16 +221,12 @@ class MemoryStore:
     def events_after(self, version: int) -> Events:
         """Every change later than `version`, oldest first; CompactedError if some of them are forgotten."""
         with self._lock:
-            if version < self._floor:
-                raise CompactedError(f"too old resource version: {version} ({self._floor})")
-            return self._history[bisect_right(self._history, version, key=lambda event: event.version) :]
+            return self._history.after(version)
 
     def compact(self, version: int | None = None) -> None:
         """Forget the history up to `version` (all of it by default): what makes a watch end with 410 Gone."""
         with self._lock:
-            version = self._version if version is None else version
-            self._floor = max(self._floor, version)
-            del self._history[: bisect_right(self._history, version, key=lambda event: event.version)]
+            self._history.forget(self._version if version is None else version)
 
     def _record(
         self,
@@ -266,9 +239,9 @@ class MemoryStore:
         obj["metadata"]["resourceVersion"] = str(self._version)
         held = self._objects.setdefault(resource, {})
         if kind == "DELETED":
-            del held[_key(obj)]
+            del held[key_of(obj)]
         else:
-            held[_key(obj)] = obj
+            held[key_of(obj)] = obj
         event = Event(self._version, Change(kind, resource, obj), previous)
         self._history.append(event)
         self._pending.append(event)
@@ -278,7 +251,7 @@ class MemoryStore:
         while self._pending and self._pending[-1].version > version:
             self._pending.pop()
             event = self._history.pop()
-            _step_back(self._objects[event.change.resource], event)
+            event.step_back(self._objects[event.change.resource])
         self._version = version
 
     def _deliver(self) -> None:
@@ -296,33 +269,6 @@ class MemoryStore:
             finally:
                 with self._lock:
                     self._delivering = False
-
-
-def copy_json(value: Json) -> Json:
-    """A deep copy of JSON."""
-    copy: Any = value
-    if isinstance(value, dict):
-        copy = {key: copy_json(each) for key, each in value.items()}
-    elif isinstance(value, list):
-        copy = [copy_json(each) for each in value]
-    return cast(Json, copy)
-
-
-def now(later_s: float = 0) -> str:
-    """The time (plus some seconds) as Kubernetes writes it: `2026-01-31T12:00:00Z`."""
-    return (datetime.now(UTC) + timedelta(seconds=later_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _key(obj: Object) -> Key:
-    return obj["metadata"].get("namespace", ""), obj["metadata"]["name"]
-
-
-def _step_back(held: dict[Key, Object], event: Event) -> None:
-    """What was held before the event."""
-    if event.previous is None:
-        held.pop(_key(event.change.object), None)
-    else:
-        held[_key(event.previous)] = event.previous
 
 
 def _carry(source: Object, target: Object, key: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mig_manager.simulation.api.calls import Call
-from mig_manager.simulation.api.garbage import FOREGROUND, ORPHAN
+from mig_manager.simulation.api.garbage import FOREGROUND, ORPHAN, with_finalizer
 from mig_manager.simulation.api.status import bad_request, conflict, not_found, success
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import PODS, SERVICE_ACCOUNTS
@@ -67,7 +67,7 @@ def delete(store: MemoryStore, call: Call, options: DeleteOptions) -> Object:
     check_preconditions(call, obj, options)
     finalizer = _FINALIZERS.get(options.propagation)
     if finalizer:
-        store.update(call.stored, call.namespace, call.name, lambda held: _with_finalizer(held, finalizer))
+        store.update(call.stored, call.namespace, call.name, lambda held: with_finalizer(held, finalizer))
     deleted = store.delete(call.stored, call.namespace, call.name, grace_seconds=options.grace_seconds)
     alive = store.get(call.stored, call.namespace, call.name) is not None
     if deleted is not None and (alive or call.stored in _SHOWS_DELETED):
@@ -76,10 +76,3 @@ def delete(store: MemoryStore, call: Call, options: DeleteOptions) -> Object:
     if call.resource.group:
         details["group"] = call.resource.group
     return success(code=200, details=details)
-
-
-def _with_finalizer(obj: Object, finalizer: str) -> Object:
-    held = obj["metadata"].setdefault("finalizers", [])
-    if finalizer not in held:
-        held.append(finalizer)
-    return obj

@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from mig_manager.simulation.api.selectors import label_matches, labels_of
 from mig_manager.simulation.objects import Change, Object
 from mig_manager.simulation.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS, REPLICA_SETS
-from mig_manager.simulation.store import MemoryStore, now
+from mig_manager.simulation.store import MemoryStore
+from mig_manager.simulation.values import now
 
 _DISRUPTED_FOR = timedelta(minutes=2)
 _SCALED = {each.kind: each for each in (REPLICA_SETS, DEPLOYMENTS)}

@@ -8,7 +8,8 @@ from mig_manager.simulation.api.disruption import budgets_of, is_ready
 from mig_manager.simulation.api.status import Cause, StatusError, bad_request, not_found
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import POD_DISRUPTION_BUDGETS, PODS
-from mig_manager.simulation.store import MemoryStore, now
+from mig_manager.simulation.store import MemoryStore
+from mig_manager.simulation.values import now
 
 _VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
 
@@ -26,6 +27,7 @@ def evict(store: MemoryStore, call: Call, body: Object) -> None:
     check_preconditions(call, pod, options)
     if not _needs_no_budget(pod):
         _ask_budgets(store, pod)
+    if "deletionTimestamp" not in pod["metadata"]:
         store.update(PODS, call.namespace, call.name, _marked)
     store.delete(PODS, call.namespace, call.name, grace_seconds=options.grace_seconds)
 

@@ -43,6 +43,8 @@ class Fault:
     """None: the request is answered as usual (after `delay_s`)."""
     body: Object | None = None
     """None: a Status that suits the code."""
+    text: str | None = None
+    """A plain text instead of a body: how a server that throttles, or a proxy, answers."""
     retry_after_s: int | None = None
     delay_s: float = 0
     lines: int = 0

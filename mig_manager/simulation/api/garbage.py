@@ -31,7 +31,7 @@ def collect_garbage(store: MemoryStore) -> Callable[[], None]:
         elif "deletionTimestamp" in meta and FOREGROUND in (meta.get("finalizers") or []):
             for resource, dependent in list(_dependents(store, meta["uid"])):
                 if "deletionTimestamp" not in dependent["metadata"]:
-                    _delete(store, resource, dependent)
+                    _delete(store, resource, dependent, foreground=True)
             _finish_foreground(store, meta["uid"])
 
     return store.subscribe(follow)
@@ -51,12 +51,26 @@ def _dependents(store: MemoryStore, uid: str) -> Iterator[tuple[Resource, Object
             yield resource, each
 
 
-def _delete(store: MemoryStore, resource: Resource, obj: Object) -> None:
+def _delete(store: MemoryStore, resource: Resource, obj: Object, *, foreground: bool = False) -> None:
+    """Delete it if it is still the same; `foreground`: only after what it owns, if it owns anything."""
     meta = obj["metadata"]
     with store.transaction():
         held = store.get(resource, meta.get("namespace"), meta["name"])
-        if held is not None and held["metadata"]["uid"] == meta["uid"]:
-            store.delete(resource, meta.get("namespace"), meta["name"])
+        if held is None or held["metadata"]["uid"] != meta["uid"]:
+            return
+        if foreground and any(_dependents(store, meta["uid"])):
+            store.update(
+                resource, meta.get("namespace"), meta["name"], lambda each: with_finalizer(each, FOREGROUND)
+            )
+        store.delete(resource, meta.get("namespace"), meta["name"])
+
+
+def with_finalizer(obj: Object, finalizer: str) -> Object:
+    """The object with one more finalizer."""
+    held = obj["metadata"].setdefault("finalizers", [])
+    if finalizer not in held:
+        held.append(finalizer)
+    return obj
 
 
 def _disown(store: MemoryStore, resource: Resource, obj: Object, uid: str) -> None:

@@ -120,9 +120,9 @@ class Handler:
             if fault is not None:
                 await asyncio.sleep(fault.delay_s)
                 if fault.status is not None and fault.how == "answer":
-                    if fault.body is not None:
+                    if fault.body is not None or fault.text is not None:
                         exchange.record(fault.status)
-                        return _json(fault.status, fault.body)
+                        return _faulty(fault.status, fault)
                     raise fault.error()
             response = await self._answer(exchange, fault)
         except StatusError as error:
@@ -145,7 +145,10 @@ class Handler:
         exchange.user = authenticate(
             request.headers.get("Authorization", ""), self._rules.tokens, self._rules.anonymous
         )
-        page = document(path, accept) or openapi(path)
+        loop = asyncio.get_running_loop()
+        page = document(path, accept)
+        if path.startswith("/openapi/"):
+            page = await loop.run_in_executor(self._workers, openapi, path)
         if page is not None:
             aggregated = page.get("kind") == "APIGroupDiscoveryList"
             kind = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList" if aggregated else JSON
@@ -168,7 +171,6 @@ class Handler:
         if call.verb in _READS:
             reply = answer(self._store, call, None, media)
         else:
-            loop = asyncio.get_running_loop()
             reply = await loop.run_in_executor(self._workers, answer, self._store, call, body, media)
         shaped = form.shape(call.resource, reply.object)
         return web.Response(status=reply.code, body=form.write(shaped), content_type=form.media)
@@ -211,6 +213,16 @@ class Handler:
 
 def _json(status: int, body: Object, content_type: str = JSON) -> web.Response:
     return web.Response(status=status, body=dump(body) + b"\n", headers={"Content-Type": content_type})
+
+
+def _faulty(status: int, fault: Fault) -> web.Response:
+    """The answer that a fault spells out."""
+    response = (
+        web.Response(status=status, text=fault.text) if fault.body is None else _json(status, fault.body)
+    )
+    if fault.retry_after_s is not None:
+        response.headers["Retry-After"] = str(fault.retry_after_s)
+    return response
 
 
 def _object(body: Any) -> Object:

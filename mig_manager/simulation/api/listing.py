@@ -9,8 +9,9 @@ from mig_manager.simulation.api.calls import Call
 from mig_manager.simulation.api.conversion import from_stored
 from mig_manager.simulation.api.selectors import Match, field_selector, label_selector
 from mig_manager.simulation.api.status import StatusError, bad_request, expired
+from mig_manager.simulation.history import CompactedError
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.store import CompactedError, MemoryStore
+from mig_manager.simulation.store import MemoryStore
 
 _TOO_OLD = (
     "The provided continue parameter is too old to display a consistent list result. You must start a new "

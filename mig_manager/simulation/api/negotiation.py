@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from mig_manager.simulation.api import protobuf
 from mig_manager.simulation.api.status import bad_request, not_acceptable, unsupported_media
 from mig_manager.simulation.api.tables import partial, table
 from mig_manager.simulation.objects import Object, Resource
@@ -87,6 +88,8 @@ def read_body(content_type: str, body: bytes) -> Any:
             return yaml.safe_load(body)
     except (ValueError, yaml.YAMLError) as error:
         raise bad_request(f"couldn't get version/kind; json parse error: {error}") from None
+    if media == protobuf.MEDIA:
+        return protobuf.read_protobuf(body)
     raise unsupported_media(f"{JSON}, {YAML}")
 
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from mig_manager.simulation.api.status import bad_request, unprocessable
-from mig_manager.simulation.store import copy_json
+from mig_manager.simulation.values import copy_json
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

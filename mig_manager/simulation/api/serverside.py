@@ -12,7 +12,7 @@ from typing import Any
 from mig_manager.simulation.api.status import StatusError, details_of
 from mig_manager.simulation.api.strategic import MERGE_KEYS
 from mig_manager.simulation.objects import Object, Resource
-from mig_manager.simulation.store import copy_json, now
+from mig_manager.simulation.values import copy_json, now
 
 Path = tuple[str, ...]
 """Steps as fieldsV1 writes them: `f:spec`, `k:{"name":"x"}`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mig_manager.simulation.api.status import StatusError, bad_request
-from mig_manager.simulation.store import copy_json
+from mig_manager.simulation.values import copy_json
 
 MERGE_KEYS: Mapping[str, str] = {
     "containers": "name",
@@ -33,7 +33,9 @@ MERGE_KEYS: Mapping[str, str] = {
 }
 """Lists of objects that merge, by field name, with their merge key. All others are replaced whole."""
 
-_MERGED_PRIMITIVES = frozenset({"finalizers", "podCIDRs"})
+MERGED_PRIMITIVES = frozenset({"finalizers", "podCIDRs"})
+"""Lists of plain values that merge."""
+
 _DELETE_FROM = "$deleteFromPrimitiveList/"
 _ORDER = "$setElementOrder/"
 
@@ -78,7 +80,7 @@ def strategic_merge(target: Any, patch: Any) -> Any:
 
 def _merge_lists(field: str, target: list[Any], patch: list[Any], order: list[Any] | None) -> list[Any]:
     key = MERGE_KEYS.get(field)
-    if field in _MERGED_PRIMITIVES:
+    if field in MERGED_PRIMITIVES:
         merged = [*target, *(each for each in patch if each not in target)]
     elif key is None or not all(isinstance(each, dict) for each in patch):
         return copy_json(patch)

@@ -12,6 +12,7 @@ from mig_manager.simulation.api.eviction import evict
 from mig_manager.simulation.api.listing import list_objects
 from mig_manager.simulation.api.patches import json_patch, merge_patch
 from mig_manager.simulation.api.scale import scale_of, scaled
+from mig_manager.simulation.api.schemas import unknown_fields
 from mig_manager.simulation.api.serverside import apply_fields
 from mig_manager.simulation.api.status import (
     Cause,
@@ -92,10 +93,11 @@ def _answer(store: MemoryStore, call: Call, body: Object | None, content_type: s
         evict(store, call, body)
         return Reply(201, success(code=201))
     if call.verb == "create":
+        _known_fields(call, body)
         return Reply(201, _create(store, call, to_stored(call.resource, body)))
     if call.verb == "patch" and content_type == APPLY:
         return _apply(store, call, body)
-    return Reply(200, _update(store, call, body, content_type))
+    return _update(store, call, body, content_type)
 
 
 def _dry_run(resource: Resource, options: Object) -> bool:
@@ -138,7 +140,7 @@ def _create(store: MemoryStore, call: Call, obj: Object) -> Object:
         raise already_exists(call.resource, meta["name"]) from None
 
 
-def _update(store: MemoryStore, call: Call, body: Object, content_type: str) -> Object:
+def _update(store: MemoryStore, call: Call, body: Object, content_type: str) -> Reply:
     scaling = call.subresource == "scale"
 
     def change(old: Object) -> Object:
@@ -152,15 +154,15 @@ def _update(store: MemoryStore, call: Call, body: Object, content_type: str) -> 
         if scaling:
             return scaled(call.resource, old, new)
         _expect_kind(call.resource, new)
+        _known_fields(call, new)
         return replacement(call, old, to_stored(call.resource, new))
 
     updated = store.update(call.stored, call.namespace, call.name, change)
+    if updated is None and call.verb == "update" and call.resource == LEASES:
+        return Reply(201, _create(store, call, to_stored(call.resource, body)))
     if updated is None:
-        creates = call.verb == "update" and call.resource == LEASES and not call.subresource
-        if not creates:
-            raise not_found(call.resource, call.name)
-        return _create(store, call, to_stored(call.resource, body))
-    return scale_of(call.resource, updated) if scaling else updated
+        raise not_found(call.resource, call.name)
+    return Reply(200, scale_of(call.resource, updated) if scaling else updated)
 
 
 def replacement(call: Call, old: Object, new: Object) -> Object:
@@ -206,6 +208,7 @@ def _patched(current: Object, patch: Object, content_type: str) -> Object:
 
 def _apply(store: MemoryStore, call: Call, wanted: Object) -> Reply:
     _expect_kind(call.resource, wanted)
+    _known_fields(call, wanted)
     manager = call.query.get("fieldManager", "")
     if not manager:
         raise StatusError(
@@ -225,6 +228,20 @@ def _apply(store: MemoryStore, call: Call, wanted: Object) -> Reply:
         return Reply(200, updated)
     wanted.setdefault("metadata", {}).setdefault("name", call.name)
     return Reply(201, _create(store, call, apply_fields(call.resource, None, wanted, manager, force=force)))
+
+
+def _known_fields(call: Call, obj: Object) -> None:
+    """What `fieldValidation=Strict` asks for."""
+    if call.query.get("fieldValidation") != "Strict" or not isinstance(obj, dict):
+        return
+    unknown = unknown_fields(call.resource, obj)
+    if unknown:
+        listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+        resource = call.resource
+        raise bad_request(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+            f"strict decoding error: {listed}"
+        )
 
 
 def _expect_kind(resource: Resource, obj: Object) -> None:

@@ -9,8 +9,9 @@ from mig_manager.simulation.api.conversion import from_stored
 from mig_manager.simulation.api.listing import read_version, selection
 from mig_manager.simulation.api.negotiation import Form, dump
 from mig_manager.simulation.api.status import Cause, StatusError, expired, invalid
+from mig_manager.simulation.history import CompactedError, Event
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.store import CompactedError, Event, MemoryStore
+from mig_manager.simulation.store import MemoryStore
 
 _EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 _INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -29,24 +30,18 @@ class Watch:
         self.bookmarks = call.flag("allowWatchBookmarks")
         self.ended = False
         version = call.query.get("resourceVersion", "")
-        self._sends_initial = _sends_initial(call)
-        self._bookmarks_initial = self._sends_initial and "sendInitialEvents" in call.query
-        if self._sends_initial:
-            if version not in ("", "0"):
-                read_version(store, version)
-            self._cursor = 0
-        else:
-            self._cursor = read_version(store, version) if version not in ("", "0") else store.version
+        sends_initial = _sends_initial(call)
+        self._cursor = read_version(store, version) if version not in ("", "0") else store.version
+        self._first: list[bytes] = []
+        if sends_initial:
+            found, self._cursor = store.snapshot(call.stored, call.namespace)
+            self._first = [self._line("ADDED", each) for each in found if self._selected(each)]
+            if "sendInitialEvents" in call.query:
+                self._first.append(self.bookmark(initial_end=True))
 
     def lines(self) -> list[bytes]:
-        """What has happened since the last call, at first the objects that are there already."""
-        lines: list[bytes] = []
-        if self._sends_initial:
-            self._sends_initial = False
-            found, self._cursor = self._store.snapshot(self._call.stored, self._call.namespace)
-            lines += [self._line("ADDED", each) for each in found if self._selected(each)]
-            if self._bookmarks_initial:
-                lines.append(self.bookmark(initial_end=True))
+        """What has happened since the last call, at first the objects that were there already."""
+        lines, self._first = self._first, []
         try:
             events = self._store.events_after(self._cursor)
         except CompactedError as error:
