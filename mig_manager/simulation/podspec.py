@@ -16,9 +16,11 @@ Requests = dict[str, Decimal]
 ANNOTATIONS = "simulation.mig-manager/"
 """Prefix of the annotations with which a pod says how it behaves here:
 
+`start-seconds`: it takes that long to start;
+`publish-seconds`: its device plugin takes that long to be known to the kubelet;
 `run-seconds`: its containers end by themselves with exit code 0 after that time;
 `end-seconds`: they take that long to end once told to, or their grace period if that is shorter;
-`stuck`: `true` keeps the pod in Terminating until the annotation goes.
+`stuck`: keeps it in Terminating until the annotation goes: `process` with its processes alive, `volume` without.
 """
 
 _UNITS = {
@@ -89,6 +91,12 @@ def behaviour(pod: Object, name: str) -> str | None:
     """The value of one of `ANNOTATIONS`, or None."""
     value = (pod["metadata"].get("annotations") or {}).get(ANNOTATIONS + name)
     return None if value is None else str(value)
+
+
+def seconds(pod: Object, name: str, otherwise: float) -> float:
+    """The seconds in one of `ANNOTATIONS`, or what holds without it."""
+    value = behaviour(pod, name)
+    return otherwise if value is None else float(value)
 
 
 def fits_node(pod: Object, node: Object) -> bool:
