@@ -64,11 +64,11 @@ class Workload:
     def start(self, run: Run) -> None:
         """Begin."""
         run.ready()
-        seconds = behaviour(run.pod, "run-seconds")
+        length = behaviour(run.pod, "run-seconds")
         if run.init:
             run.exit(0)
-        elif seconds is not None:
-            run.after(float(seconds), lambda: run.exit(0))
+        elif length is not None:
+            run.after(float(length), lambda: run.exit(0))
 
     def stop(self) -> None:
         """Nothing to put away."""

@@ -46,18 +46,23 @@ class NodeLifecycle:
             self._wake()
 
     def _run(self) -> None:
-        for node in self._store.list(NODES)[0]:
-            self._store.update(NODES, None, node["metadata"]["name"], _taint)
+        for node in self._store.snapshot(NODES)[0]:
+            if _is_off(node):
+                self._store.update(NODES, None, node["metadata"]["name"], _taint)
+
+
+def _is_off(node: Object) -> bool:
+    """Whether the node has the taint without being cordoned, or the other way round."""
+    keys = [each["key"] for each in node["spec"].get("taints") or []]
+    return bool(node["spec"].get("unschedulable")) != (UNSCHEDULABLE_TAINT["key"] in keys)
 
 
 def _taint(node: Object) -> Object | None:
-    spec = node["spec"]
-    taints = spec.get("taints") or []
-    others = [each for each in taints if each["key"] != UNSCHEDULABLE_TAINT["key"]]
-    wanted = bool(spec.get("unschedulable"))
-    if wanted == (len(others) != len(taints)):
+    if not _is_off(node):
         return None
-    if wanted:
+    spec = node["spec"]
+    others = [each for each in spec.get("taints") or [] if each["key"] != UNSCHEDULABLE_TAINT["key"]]
+    if spec.get("unschedulable"):
         spec["taints"] = [*others, {**UNSCHEDULABLE_TAINT, "timeAdded": timestamp()}]
     elif others:
         spec["taints"] = others

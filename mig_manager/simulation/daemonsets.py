@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 from mig_manager.simulation.loop import Loop, Wake
 from mig_manager.simulation.objects import Change, Object, Store
@@ -11,6 +12,7 @@ from mig_manager.simulation.podspec import (
     is_ready,
     owner_uid,
     pod_from_template,
+    set_status,
     template_hash,
     untolerated,
 )
@@ -49,13 +51,13 @@ class DaemonSets:
             self._wake()
 
     def _run(self) -> None:
-        nodes, _ = self._store.list(NODES)
-        pods, _ = self._store.list(PODS)
-        for each in self._store.list(DAEMON_SETS)[0]:
+        nodes, _ = self._store.snapshot(NODES)
+        pods, _ = self._store.snapshot(PODS)
+        for each in self._store.snapshot(DAEMON_SETS)[0]:
             if "deletionTimestamp" not in each["metadata"]:
                 self._sync(each, nodes, [pod for pod in pods if owner_uid(pod) == each["metadata"]["uid"]])
 
-    def _sync(self, daemon_set: Object, nodes: list[Object], pods: list[Object]) -> None:
+    def _sync(self, daemon_set: Object, nodes: Sequence[Object], pods: list[Object]) -> None:
         by_node: dict[str, list[Object]] = defaultdict(list)
         for pod in pods:
             by_node[_node_of(pod)].append(pod)
@@ -82,22 +84,17 @@ class DaemonSets:
             for pod in held:
                 self._delete(daemon_set, pod)
 
-        def change(now: Object) -> Object:
-            now["status"] = {
-                **(now.get("status") or {}),
-                "observedGeneration": now["metadata"].get("generation", 1),
-                "desiredNumberScheduled": wanted,
-                "currentNumberScheduled": current,
-                "numberMisscheduled": misplaced,
-                "numberReady": ready,
-                "numberAvailable": ready,
-                "numberUnavailable": wanted - ready,
-                "updatedNumberScheduled": updated,
-            }
-            return now
-
-        meta = daemon_set["metadata"]
-        self._store.update(DAEMON_SETS, meta["namespace"], meta["name"], change)
+        status = {
+            "observedGeneration": daemon_set["metadata"].get("generation", 1),
+            "desiredNumberScheduled": wanted,
+            "currentNumberScheduled": current,
+            "numberMisscheduled": misplaced,
+            "numberReady": ready,
+            "numberAvailable": ready,
+            "numberUnavailable": wanted - ready,
+            "updatedNumberScheduled": updated,
+        }
+        set_status(self._store, DAEMON_SETS, daemon_set, status)
 
     def _replace(self, daemon_set: Object, pods: list[Object], revision: str) -> None:
         """Delete what failed, after a wait, and what an older template made, at once."""

@@ -7,6 +7,7 @@ from typing import Literal, cast
 
 from mig_manager.simulation.containers import Run
 from mig_manager.simulation.hardware import DriverError, Gpu
+from mig_manager.simulation.podspec import seconds
 
 Strategy = Literal["none", "single", "mixed"]
 
@@ -74,7 +75,8 @@ class DevicePlugin:
             return
         self._held = (hardware.hold("nvidia-device-plugin"),)
         run.ready()
-        run.after(run.services.delays.plugin_publish, lambda: self._publish(devices))
+        wait = seconds(run.pod, "publish-seconds", run.services.delays.plugin_publish)
+        run.after(wait, lambda: self._publish(devices))
 
     def stop(self) -> None:
         """The kubelet loses sight of the plugin; its devices become unhealthy."""

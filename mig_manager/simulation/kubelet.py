@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import partial
+from itertools import count
 
 from mig_manager.simulation.containers import Ends, NodeServices, Programs
 from mig_manager.simulation.delays import Delays
@@ -36,7 +37,7 @@ class Kubelet:
         delays: Delays,
         programs: Programs,
         labels: Labels,
-        address: str = "127.0.0.1",
+        address: str = "192.0.2.11",
     ) -> None:
         """`programs`: beside `true` and `false`; `labels`: what the new Node is labelled with."""
         self.devices = DeviceManager(
@@ -48,13 +49,14 @@ class Kubelet:
         self.status = NodeStatus(self.services, labels=labels, address=address)
         self._programs: Programs = {"true": partial(Ends, 0), "false": partial(Ends, 1), **programs}
         self._address = address
+        self._addresses = count()
         self._workers: dict[str, PodWorker] = {}
         self._unschedulable = False
 
     def start(self) -> None:
         """Register the node and take on the pods that are bound to it. In the loop."""
         self.status.register()
-        for pod in self.services.store.list(PODS)[0]:
+        for pod in self.services.store.snapshot(PODS)[0]:
             self._pod_changed(pod)
 
     def changed(self, change: Change) -> None:
@@ -89,7 +91,8 @@ class Kubelet:
                 pod,
                 admit=self._admit,
                 gone=self._forget,
-                address=self._address,
+                host_address=self._address,
+                pod_address=f"10.244.0.{next(self._addresses) % 250 + 2}",
             )
             self._workers[uid] = worker
             worker.start()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 import uuid
+from datetime import UTC, datetime
 
 from mig_manager.simulation.containers import NodeServices
 from mig_manager.simulation.loop import Timer
 from mig_manager.simulation.objects import Labels, Object
 from mig_manager.simulation.recorder import timestamp
-from mig_manager.simulation.resources import NODES
+from mig_manager.simulation.resources import LEASES, NODES
 
 _CONDITIONS = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
@@ -17,6 +18,8 @@ _CONDITIONS = (
     ("PIDPressure", "False", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
     ("Ready", "True", "KubeletReady", "kubelet is posting ready status"),
 )
+_LEASES = "kube-node-lease"
+_LEASE_PERIOD_S = 10.0
 _MACHINE = {
     "cpu": "64",
     "memory": "528280904Ki",
@@ -74,6 +77,7 @@ class NodeStatus:
                 },
             )
         self._look()
+        self._renew()
 
     def changed(self) -> None:
         """What the node offers has changed: write it at the next sync time."""
@@ -102,6 +106,15 @@ class NodeStatus:
             if self._report is not None:
                 self._report.cancel()
             self._report = self._services.loop.after(self._services.delays.node_report, self._heartbeat)
+
+    def _renew(self) -> None:
+        """Say that the node lives, every 10 s, in its Lease; the Node itself does not change."""
+        store, name = self._services.store, self._services.name
+        renewed = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": renewed}
+        if store.update(LEASES, _LEASES, name, lambda lease: {**lease, "spec": spec}) is None:
+            store.create(LEASES, {"metadata": {"name": name, "namespace": _LEASES}, "spec": spec})
+        self._services.loop.after(_LEASE_PERIOD_S, self._renew)
 
     def _heartbeat(self) -> None:
         self._report = None

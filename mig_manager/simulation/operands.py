@@ -215,7 +215,7 @@ def _replace_cuda_pod(run: Run) -> None:
 def _cuda_pods(run: Run) -> list[Object]:
     return [
         pod
-        for pod in run.services.store.list(PODS, NAMESPACE)[0]
+        for pod in run.services.store.snapshot(PODS, NAMESPACE)[0]
         if pod["metadata"].get("labels", {}).get("app") == "nvidia-cuda-validator"
         and pod["spec"].get("nodeName") == run.services.name
     ]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from mig_manager.simulation.objects import Labels, Object
+from mig_manager.simulation.objects import Labels, Object, Resource, Store
 
 Requests = dict[str, Decimal]
 """By resource name, in its base unit."""
@@ -16,9 +16,11 @@ Requests = dict[str, Decimal]
 ANNOTATIONS = "simulation.mig-manager/"
 """Prefix of the annotations with which a pod says how it behaves here:
 
+`start-seconds`: it takes that long to start;
+`publish-seconds`: its device plugin takes that long to be known to the kubelet;
 `run-seconds`: its containers end by themselves with exit code 0 after that time;
 `end-seconds`: they take that long to end once told to, or their grace period if that is shorter;
-`stuck`: `true` keeps the pod in Terminating until the annotation goes.
+`stuck`: keeps it in Terminating until the annotation goes: `process` with its processes alive, `volume` without.
 """
 
 _UNITS = {
@@ -91,6 +93,12 @@ def behaviour(pod: Object, name: str) -> str | None:
     return None if value is None else str(value)
 
 
+def seconds(pod: Object, name: str, otherwise: float) -> float:
+    """The seconds in one of `ANNOTATIONS`, or what holds without it."""
+    value = behaviour(pod, name)
+    return otherwise if value is None else float(value)
+
+
 def fits_node(pod: Object, node: Object) -> bool:
     """Whether the pod's node selector and required node affinity match the node."""
     labels: Labels = node["metadata"].get("labels") or {}
@@ -150,6 +158,19 @@ def owner_reference(owner: Object) -> Object:
         "controller": True,
         "blockOwnerDeletion": True,
     }
+
+
+def set_status(store: Store, resource: Resource, obj: Object, status: Object) -> None:
+    """Write these fields of an object's status, unless they are what `obj` has already."""
+    old = obj.get("status") or {}
+    if all(old.get(key) == value for key, value in status.items()):
+        return
+
+    def change(now: Object) -> Object:
+        now["status"] = {**(now.get("status") or {}), **status}
+        return now
+
+    store.update(resource, obj["metadata"]["namespace"], obj["metadata"]["name"], change)
 
 
 def owner_uid(obj: Object) -> str | None:

@@ -9,7 +9,7 @@ from typing import Any
 from mig_manager.simulation.containers import Container, NodeServices, Program, Programs, Workload, command
 from mig_manager.simulation.loop import Timer
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.podspec import behaviour, is_finished
+from mig_manager.simulation.podspec import behaviour, is_finished, seconds
 from mig_manager.simulation.recorder import timestamp
 from mig_manager.simulation.resources import PODS
 
@@ -33,7 +33,8 @@ class PodWorker:
         *,
         admit: Callable[[Object], None],
         gone: Callable[[PodWorker], None],
-        address: str,
+        host_address: str,
+        pod_address: str,
     ) -> None:
         """`admit` raises RejectedError; `gone` is called once nothing of the pod is left on the node."""
         self.pod = pod
@@ -42,7 +43,8 @@ class PodWorker:
         self._programs = programs
         self._admit = admit
         self._gone = gone
-        self._address = address
+        self._host_address = host_address
+        self._pod_address = pod_address
         self._phase = "Pending"
         self._reason: tuple[str, str] | None = None
         self._start_time = ""
@@ -92,7 +94,7 @@ class PodWorker:
             self._write()
             return
         self._write()
-        self._later(self._services.delays.pod_start, self._proceed)
+        self._later(seconds(self.pod, "start-seconds", self._services.delays.pod_start), self._proceed)
 
     def _proceed(self) -> None:
         """Start what can start: init containers one after the other, then the rest together."""
@@ -131,8 +133,7 @@ class PodWorker:
         now = time.monotonic()
         running = any(each.running for each in (*self._init, *self._main))
         if self._ends_at is None:
-            own = behaviour(self.pod, "end-seconds")
-            needs = self._services.delays.pod_end if own is None else float(own)
+            needs = seconds(self.pod, "end-seconds", self._services.delays.pod_end)
             self._ends_at = now + (needs if running else 0.0)
             for container in (*self._init, *self._main):
                 if container.running:
@@ -182,11 +183,14 @@ class PodWorker:
         status: dict[str, Any] = {
             **old,
             "phase": self._phase,
-            "hostIP": self._address,
+            "hostIP": self._host_address,
+            "hostIPs": [{"ip": self._host_address}],
             "conditions": old.get("conditions") or [],
         }
         if self._start_time:
             status["startTime"] = self._start_time
+        if self._phase == "Running":
+            status |= {"podIP": self._pod_address, "podIPs": [{"ip": self._pod_address}]}
         if self._reason is not None:
             status["reason"], status["message"] = self._reason
             return status

@@ -10,6 +10,7 @@ from mig_manager.simulation.podspec import (
     owner_reference,
     owner_uid,
     pod_from_template,
+    set_status,
     template_hash,
 )
 from mig_manager.simulation.podworker import with_conditions
@@ -31,8 +32,8 @@ class Deployments:
             self._wake()
 
     def _run(self) -> None:
-        sets, _ = self._store.list(REPLICA_SETS)
-        for each in self._store.list(DEPLOYMENTS)[0]:
+        sets, _ = self._store.snapshot(REPLICA_SETS)
+        for each in self._store.snapshot(DEPLOYMENTS)[0]:
             if "deletionTimestamp" not in each["metadata"]:
                 self._sync(each, [one for one in sets if owner_uid(one) == each["metadata"]["uid"]])
 
@@ -48,24 +49,18 @@ class Deployments:
         newest = [each.get("status") or {} for each in sets if each["metadata"]["name"] == name]
         ready = sum(int((each.get("status") or {}).get("readyReplicas", 0)) for each in sets)
 
-        def change(now: Object) -> Object:
-            old = now.get("status") or {}
-            available = ready >= replicas
-            now["status"] = {
-                **old,
-                "observedGeneration": now["metadata"].get("generation", 1),
-                "replicas": sum(int((each.get("status") or {}).get("replicas", 0)) for each in sets),
-                "updatedReplicas": sum(int(each.get("replicas", 0)) for each in newest),
-                "readyReplicas": ready,
-                "availableReplicas": ready,
-                "unavailableReplicas": max(replicas - ready, 0),
-                "conditions": with_conditions(
-                    old.get("conditions") or [], {"Available": (available, "MinimumReplicasUnavailable")}
-                ),
-            }
-            return now
-
-        self._store.update(DEPLOYMENTS, meta["namespace"], meta["name"], change)
+        conditions = (deployment.get("status") or {}).get("conditions") or []
+        available = {"Available": (ready >= replicas, "MinimumReplicasUnavailable")}
+        status = {
+            "observedGeneration": meta.get("generation", 1),
+            "replicas": sum(int((each.get("status") or {}).get("replicas", 0)) for each in sets),
+            "updatedReplicas": sum(int(each.get("replicas", 0)) for each in newest),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+            "unavailableReplicas": max(replicas - ready, 0),
+            "conditions": with_conditions(conditions, available),
+        }
+        set_status(self._store, DEPLOYMENTS, deployment, status)
 
     def _scale(self, deployment: Object, replica_set: Object, replicas: int) -> None:
         if replica_set["spec"].get("replicas", 1) == replicas:
@@ -132,8 +127,8 @@ class ReplicaSets:
             self._wake()
 
     def _run(self) -> None:
-        pods, _ = self._store.list(PODS)
-        for each in self._store.list(REPLICA_SETS)[0]:
+        pods, _ = self._store.snapshot(PODS)
+        for each in self._store.snapshot(REPLICA_SETS)[0]:
             if "deletionTimestamp" not in each["metadata"]:
                 own = [pod for pod in pods if owner_uid(pod) == each["metadata"]["uid"]]
                 self._sync(each, [pod for pod in own if _counts(pod)])
@@ -153,19 +148,15 @@ class ReplicaSets:
             message = f"Deleted pod: {pod['metadata']['name']}"
             self._recorder.record(replica_set, "Normal", "SuccessfulDelete", message)
 
-        def change(now: Object) -> Object:
-            ready = sum(is_ready(pod) for pod in pods)
-            now["status"] = {
-                **(now.get("status") or {}),
-                "observedGeneration": now["metadata"].get("generation", 1),
-                "replicas": len(pods),
-                "fullyLabeledReplicas": len(pods),
-                "readyReplicas": ready,
-                "availableReplicas": ready,
-            }
-            return now
-
-        self._store.update(REPLICA_SETS, meta["namespace"], meta["name"], change)
+        ready = sum(is_ready(pod) for pod in pods)
+        status = {
+            "observedGeneration": meta.get("generation", 1),
+            "replicas": len(pods),
+            "fullyLabeledReplicas": len(pods),
+            "readyReplicas": ready,
+            "availableReplicas": ready,
+        }
+        set_status(self._store, REPLICA_SETS, replica_set, status)
 
 
 def _counts(pod: Object) -> bool:

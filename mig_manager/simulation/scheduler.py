@@ -33,11 +33,11 @@ class Scheduler:
             self._wake()
 
     def _run(self) -> None:
-        pods, _ = self._store.list(PODS)
+        pods, _ = self._store.snapshot(PODS)
         waiting = [pod for pod in pods if _waits(pod)]
         if not waiting:
             return
-        nodes, _ = self._store.list(NODES)
+        nodes, _ = self._store.snapshot(NODES)
         free = {node["metadata"]["name"]: _free(node, pods) for node in nodes}
         for pod in sorted(waiting, key=_age):
             wanted: Requests = {**requests(pod), "pods": Decimal(1)}

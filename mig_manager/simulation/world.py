@@ -167,8 +167,8 @@ class SimulatedCluster:
         return {name: int(amount) for name, amount in held.items() if name.startswith("nvidia.com/")}
 
     def _ready(self) -> bool:
-        sets = self.store.list(DAEMON_SETS, operands.NAMESPACE)[0]
-        pods = [each for each in self.store.list(PODS, operands.NAMESPACE)[0] if not is_finished(each)]
+        sets = self.store.snapshot(DAEMON_SETS, operands.NAMESPACE)[0]
+        pods = [each for each in self.store.snapshot(PODS, operands.NAMESPACE)[0] if not is_finished(each)]
         wanted = sum(each.get("status", {}).get("desiredNumberScheduled", 1) for each in sets)
         if len(pods) != wanted or not all(is_ready(each) for each in pods):
             return False
