@@ -9,7 +9,7 @@ from functools import partial
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.apply import PlacementRefusedError
 from mig_manager.gpu.nvml import MUTATING
-from mig_manager.gpu.worker import GpuWorker, HungWorkerError
+from mig_manager.gpu.worker import GpuWorker, LostWorkerError
 from mig_manager.layouts.layout import GpuIdentity, GpuTarget, NodeTarget
 from mig_manager.planning.geometry import Placement
 from mig_manager.planning.plan import GpuPlan, NodePlan
@@ -56,18 +56,19 @@ def repartition(
 
     Raises:
         RepartitionError: with its own reason once the previous layout is back; ROLLBACK_FAILED when it
-            is not; INTERRUPTED, with nothing put back, after `worker.stop_after_call`.
+            is not; INTERRUPTED after `worker.stop_after_call`, with everything as it is at that moment.
     """
     calls = len(worker.calls)
     try:
         return _Change(worker, target, before, reset).carry_out(plan)
     except Exception as error:  # noqa: BLE001 -- whatever went wrong, the previous layout comes back
         failure = _readable(error)
+    changed = any(call.function in MUTATING for call in worker.calls[calls:])
+    if not changed and not isinstance(failure, LostWorkerError):
+        message = f"{failure.message} Nothing was changed."
+        raise RepartitionError(failure.reason, message, restored=True, inventory=before)
     if failure.reason is Reason.INTERRUPTED:
-        untouched = not any(call.function in MUTATING for call in worker.calls[calls:])
-        raise RepartitionError(
-            failure.reason, failure.message, restored=untouched, inventory=before if untouched else None
-        )
+        raise RepartitionError(failure.reason, failure.message, restored=False, inventory=None)
     raise _put_back(worker, before, reset, failure)
 
 
@@ -175,7 +176,7 @@ def _put_back(
             second = _readable(error)
             if second.reason is Reason.INTERRUPTED:
                 return RepartitionError(second.reason, failure.message, restored=False, inventory=None)
-            if isinstance(error, HungWorkerError):
+            if _hung(error):
                 break
         else:
             outcome = "The previous layout is back." if changed else "The GPUs are as they were."
@@ -185,7 +186,7 @@ def _put_back(
         Reason.ROLLBACK_FAILED,
         f"{failure.message} Putting the previous layout back failed too: {second.message}",
         restored=False,
-        inventory=None if isinstance(second, HungWorkerError) else _try_inventory(worker),
+        inventory=None if _hung(second) else _try_inventory(worker),
     )
 
 
@@ -194,6 +195,10 @@ def _try_inventory(worker: GpuWorker) -> Inventory | None:
         return worker.inventory()
     except MigManagerError:
         return None
+
+
+def _hung(error: Exception) -> bool:
+    return isinstance(error, LostWorkerError) and error.hung
 
 
 def _readable(error: Exception) -> MigManagerError:

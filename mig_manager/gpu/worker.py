@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self, cast
@@ -32,14 +33,18 @@ _END_S = 10.0
 """How long a worker may take to finish the NVML call in hand when it is closed."""
 
 
-class HungWorkerError(MigManagerError):
-    """An NVML call, or the worker, did not come back in time; the process was killed. The GPU may hang on."""
+class LostWorkerError(MigManagerError):
+    """The worker process died, or was killed because a call never came back. What it had done is not known.
 
-    def __init__(self, message: str) -> None:
+    `hung` tells the second from the first: the GPU may hang on.
+    """
+
+    def __init__(self, message: str, *, hung: bool) -> None:
         super().__init__(Reason.NVML_ERROR, message)
+        self.hung = hung
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.message,))
+        return (partial(type(self), hung=self.hung), (self.message,))
 
 
 class GpuWorker:
@@ -93,7 +98,7 @@ class GpuWorker:
         """What all GPUs look like now.
 
         Raises:
-            MigManagerError: NVML_ERROR; HungWorkerError, as from every request, where a call never came back.
+            MigManagerError: NVML_ERROR; LostWorkerError, as from every request.
         """
         return cast(Inventory, self._request("inventory", None))
 
@@ -136,7 +141,7 @@ class GpuWorker:
         self.calls.extend(reply.records)
         if reply.hung is not None:
             self._end(0)
-            raise HungWorkerError(reply.hung)
+            raise LostWorkerError(reply.hung, hung=True)
         if reply.error is not None:
             raise reply.error
         return reply.result
@@ -151,12 +156,12 @@ class GpuWorker:
                 return cast(Reply, self._connection.recv())
         except (EOFError, OSError):
             status = self._end(_GRACE_S)
-            raise MigManagerError(
-                Reason.NVML_ERROR, f"The GPU worker process died during {request.operation}: {status}."
-            ) from None
+            message = f"The GPU worker process died during {request.operation}: {status}."
+            raise LostWorkerError(message, hung=False) from None
         self._end(0)
-        raise HungWorkerError(
+        raise LostWorkerError(
             f"The GPU worker process has not answered {request.operation} for {timeout:g} s and was killed.",
+            hung=True,
         )
 
     def _end(self, patience_s: float) -> str:
