@@ -29,8 +29,6 @@ from mig_manager.planning.state import Inventory
 
 _GRACE_S = 5.0
 """How much later than its own deadline a worker may answer before it is killed unheard."""
-_END_S = 10.0
-"""How long a worker may take to finish the NVML call in hand when it is closed."""
 
 
 class LostWorkerError(MigManagerError):
@@ -129,9 +127,9 @@ class GpuWorker:
             with suppress(OSError):
                 os.write(self._stop_fd, b"x")
 
-    def close(self) -> None:
-        """End the process: at once if it is idle, when its NVML call comes back, or by force."""
-        self._end(_END_S)
+    def close(self, patience_s: float = 10.0) -> None:
+        """End the process: at once if it is idle, else when its NVML call comes back, in the end by force."""
+        self._end(patience_s)
 
     def _request(self, operation: Operation, plan: NodePlan | None) -> Result:
         with self._lock:

@@ -228,7 +228,7 @@ def test_a_worker_that_dies_in_a_call_leaves_the_previous_layout(make_node: Make
     bench = Bench(make_node(TRANSITIONS[0].gpus), TRANSITIONS[0])
     for function in ("nvmlGpuInstanceDestroy", "nvmlDeviceCreateGpuInstanceWithPlacement"):
         bench.rewind()
-        bench.node.gpus.fail(function, None, kills=True, acts=acts, nth=2)
+        bench.node.gpus.fail(function, UNKNOWN, kills=True, acts=acts, nth=2)
         error = bench.run()
         assert bench.check(error, function) == "restored"
         assert error is not None
