@@ -80,22 +80,18 @@ def _bounded(search: Search) -> list[int]:
 def _competition(
     search: Search, core: Sequence[int], geometry: GpuGeometry, present: Sequence[GpuInstance]
 ) -> str:
-    wanted = {device: number for device, number in zip(search.devices, core, strict=True) if number}
-    needs = [
-        (
-            profile,
-            fewest_instances(
-                profile, [d.slices for d in wanted if d.profile is profile for _ in range(wanted[d])]
-            ),
+    wanted = [(device, number) for device, number in zip(search.devices, core, strict=True) if number]
+    needs = []
+    words = []
+    for profile in search.profiles:
+        inside = [(device, number) for device, number in wanted if device.profile is profile]
+        needed = fewest_instances(
+            profile, [device.slices for device, number in inside for _ in range(number)]
         )
-        for profile in {device.profile.profile_id: device.profile for device in wanted}.values()
-    ]
-    words = [
-        f"{number} GPU instances of {profile.name} are needed for that"
-        for profile, number in needs
-        if number > 1
-        and any(device.slices < profile.name.gpu_slices for device in wanted if device.profile is profile)
-    ]
+        if needed:
+            needs.append((profile, needed))
+        if needed > 1 and any(device.slices < profile.name.gpu_slices for device, _ in inside):
+            words.append(f"{needed} GPU instances of {profile.name} are needed for that")
     if Search(geometry, wanted, present, limited=False).possible:
         words.append(_broken_limit(search, needs))
         return "; ".join(words)

@@ -87,15 +87,18 @@ def _disproved(limit: Limit, geometry: GpuGeometry) -> bool:
     """
     if limit.engine is None:
         return False
-    most = [0] * (1 + max(placement.end for profile in geometry.profiles for placement in profile.placements))
-    for end in range(1, len(most)):
-        most[end] = most[end - 1]
-        for profile in geometry.profiles:
-            if profile.name.suffix:
-                continue
-            for placement in profile.placements:
-                if placement.end == end:
-                    most[end] = max(most[end], most[placement.start] + (_engines(profile, limit.engine) or 0))
+    plain = [profile for profile in geometry.profiles if not profile.name.suffix]
+    runs = sorted(
+        (placement.end, placement.start, _engines(profile, limit.engine) or 0)
+        for profile in plain
+        for placement in profile.placements
+    )
+    most = [0] * (runs[-1][0] + 1) if runs else [0]
+    reached = 0
+    for end, start, engines in runs:
+        most[reached + 1 : end + 1] = [most[reached]] * (end - reached)
+        reached = end
+        most[end] = max(most[end], most[start] + engines)
     return most[-1] > limit.most
 
 

@@ -8,12 +8,12 @@ With those values a best-first walk yields all solutions lazily, the best first,
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
-from operator import sub
+from math import lcm
+from operator import attrgetter, itemgetter, mul, sub
 from typing import NamedTuple
 
 from mig_manager.planning.compute import ComputeChange, change_compute, new_compute
@@ -54,7 +54,6 @@ class Placed:
 class _Spot(NamedTuple):
     """A place where an instance of a wanted profile can begin."""
 
-    number: int
     profile: int
     placement: Placement
     instance: GpuInstance | None
@@ -62,13 +61,14 @@ class _Spot(NamedTuple):
     """The positions of its compute instances that must stay."""
 
 
-class _Option(NamedTuple):
-    """What can be done at a slice: an instance there, or (without `placed`) none."""
+class _Move(NamedTuple):
+    """An instance at a spot, filled in one way."""
 
-    score: int
-    next: int
-    left: Left
-    placed: Placed | None
+    number: int
+    spot: _Spot
+    content: tuple[int, ...]
+    """The slices of its compute instances, larger ones first."""
+    takes: Left
 
 
 class Search:
@@ -83,7 +83,7 @@ class Search:
     def __init__(
         self,
         geometry: GpuGeometry,
-        wanted: Mapping[Device, int],
+        wanted: Sequence[tuple[Device, int]],
         present: Sequence[GpuInstance] = (),
         *,
         floor: Mapping[Placement, frozenset[int]] | None = None,
@@ -94,44 +94,41 @@ class Search:
 
         Args:
             geometry: of the GPU.
-            wanted: how many of each device.
+            wanted: devices, each once, with their numbers.
             present: what is on the GPU.
             floor: where the instances lie that must stay, and the positions of their compute instances that
                 must.
             refused: places, as profile id and placement, where nothing new may be put.
             limited: whether anything but the placements limits what fits.
         """
-        by_id = {device.profile.profile_id: device.profile for device in wanted}
-        self.profiles = sorted(by_id.values(), key=lambda profile: profile.name)
+        by_id = {device.profile.profile_id: device.profile for device, _ in wanted}
+        self.profiles = sorted(by_id.values(), key=attrgetter("name"))
         position = {profile.profile_id: index for index, profile in enumerate(self.profiles)}
-        self.devices = sorted(
-            wanted, key=lambda device: (position[device.profile.profile_id], -device.slices)
-        )
+        ordered = sorted(wanted, key=lambda pair: (position[pair[0].profile.profile_id], -pair[0].slices))
+        self.devices = [device for device, _ in ordered]
         self._kinds: list[list[int]] = [[] for _ in self.profiles]
         asked = [0] * len(self.profiles)
-        for kind, device in enumerate(self.devices):
+        for kind, (device, number) in enumerate(ordered):
             index = position[device.profile.profile_id]
             self._kinds[index].append(kind)
-            asked[index] += wanted[device]
+            asked[index] += number
         self.limits: tuple[Limit, ...] = ()
         if limited:
             self.limits = binding_limits(geometry, self.profiles, asked, present)
         self.start: Left = (
-            *(wanted[device] for device in self.devices),
+            *(number for _, number in ordered),
             *(limit.most for limit in self.limits),
         )
         floor = floor or {}
         self._fixed = {placement.start for placement in floor}
         self._last_fixed = max(self._fixed, default=-1)
-        self._spots = self._find_spots(present, floor, refused)
-        self._end = max((spot.placement.end for spots in self._spots.values() for spot in spots), default=0)
-        self._smallest = [
-            min((placement.size for placement in profile.placements), default=0) for profile in self.profiles
-        ]
-        self._best_memo: dict[tuple[int, Left], int | None] = {}
-        self._need_memo: dict[Left, int] = {}
-        self._contents_memo: dict[tuple[int, Left], list[tuple[tuple[int, ...], Left]]] = {}
-        self._placed_memo: dict[tuple[int, tuple[int, ...]], tuple[int, Placed] | None] = {}
+        self._moves = self._find_moves(self._find_spots(present, floor, refused))
+        moves = [move for moves in self._moves.values() for move in moves]
+        self._end = max((move.spot.placement.end for move in moves), default=0)
+        self._values: dict[int, tuple[int, Placed] | None] = {}
+        self._unit = lcm(*(profile.name.gpu_slices for profile in self.profiles))
+        self._weights = self._find_weights()
+        self._memo: dict[tuple[int, Left], int | None] = {}
 
     def solutions(self) -> Iterator[tuple[Placed, ...]]:
         """All solutions, by placement each, the best first. Lazy, finite, none twice."""
@@ -146,13 +143,14 @@ class Search:
             if self._complete(at, left):
                 yield placed
                 continue
-            for number, option in enumerate(self._options(at, left)):
-                rest = self._best(option.next, option.left)
-                if rest is None:
+            for number, (end, after, move) in enumerate(self._options(at, left)):
+                rest = self._best(end, after)
+                value = (0, None) if move is None else self._value(move)
+                if rest is None or value is None:
                     continue
-                total = score + option.score
-                more = placed if option.placed is None else (*placed, option.placed)
-                heappush(queue, (-total - rest, (*path, number), total, option.next, option.left, more))
+                more = placed if value[1] is None else (*placed, value[1])
+                total = score + value[0]
+                heappush(queue, (-total - rest, (*path, number), total, end, after, more))
 
     def fits(self, counts: Sequence[int]) -> bool:
         """Whether so many of each of `devices`, at most those wanted, have a solution."""
@@ -165,18 +163,17 @@ class Search:
 
     def room(self, profile: InstanceProfile) -> int:
         """How many places there are for instances of a profile, also where they overlap."""
-        spots = (spot for spots in self._spots.values() for spot in spots)
-        return sum(self.profiles[spot.profile] is profile for spot in spots)
+        index = self.profiles.index(profile)
+        moves = (move for moves in self._moves.values() for move in moves)
+        return len({move.spot.placement for move in moves if move.spot.profile == index})
 
     def _find_spots(
         self,
         present: Sequence[GpuInstance],
         floor: Mapping[Placement, frozenset[int]],
         refused: Collection[tuple[int, Placement]],
-    ) -> dict[int, list[_Spot]]:
+    ) -> Iterator[_Spot]:
         fixed = sum(placement.mask for placement in floor)
-        spots: dict[int, list[_Spot]] = {}
-        numbers = count()
         for index, profile in enumerate(self.profiles):
             kept = {instance.placement: instance for instance in present if same_profile(profile, instance)}
             for placement in sorted({*profile.placements, *kept}):
@@ -185,10 +182,41 @@ class Search:
                     continue
                 if placement.mask & fixed and (instance is None or placement not in floor):
                     continue
-                pinned = floor.get(placement, frozenset())
-                spot = _Spot(next(numbers), index, placement, instance, pinned)
-                spots.setdefault(placement.start, []).append(spot)
-        return spots
+                yield _Spot(index, placement, instance, floor.get(placement, frozenset()))
+
+    def _find_moves(self, spots: Iterable[_Spot]) -> dict[int, list[_Move]]:
+        fillings = [list(self._find_fillings(index)) for index in range(len(self.profiles))]
+        numbers = count()
+        moves: dict[int, list[_Move]] = {}
+        for spot in spots:
+            there = moves.setdefault(spot.placement.start, [])
+            there.extend(
+                _Move(next(numbers), spot, content, takes) for content, takes in fillings[spot.profile]
+            )
+        return moves
+
+    def _find_fillings(self, index: int) -> list[tuple[tuple[int, ...], Left]]:
+        """What one instance of a profile can be filled with, fuller ones first; never with nothing."""
+        use = (*(0 for _ in self.devices), *(limit.uses[index] for limit in self.limits))
+        found: list[tuple[int, tuple[int, ...], Left]] = [(self.profiles[index].name.gpu_slices, (), use)]
+        for kind in self._kinds[index]:
+            size = self.devices[kind].slices
+            found = [
+                (room - n * size, content + (size,) * n, (*takes[:kind], n, *takes[kind + 1 :]))
+                for room, content, takes in found
+                for n in range(min(self.start[kind], room // size), -1, -1)
+            ]
+        return [(content, takes) for _, content, takes in sorted(found, key=itemgetter(0)) if content]
+
+    def _find_weights(self) -> Left:
+        """How many memory slices each kind of device takes at least, in parts of a slice (`_unit`)."""
+        weights = [0] * len(self.start)
+        for index, profile in enumerate(self.profiles):
+            smallest = min((placement.size for placement in profile.placements), default=0)
+            for kind in self._kinds[index]:
+                slices = self.devices[kind].slices
+                weights[kind] = self._unit * smallest * slices // profile.name.gpu_slices
+        return tuple(weights)
 
     def _complete(self, at: int, left: Left) -> bool:
         return not any(left[: len(self.devices)]) and at > self._last_fixed
@@ -198,94 +226,54 @@ class Search:
         if self._complete(at, left):
             return 0
         key = (at, left)
-        if key in self._best_memo:
-            return self._best_memo[key]
+        if key in self._memo:
+            return self._memo[key]
         best: int | None = None
-        if at + self._need(left) <= self._end:
-            for option in self._options(at, left):
-                rest = self._best(option.next, option.left)
-                if rest is not None and (best is None or option.score + rest > best):
-                    best = option.score + rest
-        self._best_memo[key] = best
+        if sum(map(mul, left, self._weights)) <= (self._end - at) * self._unit:
+            for end, after, move in self._options(at, left):
+                total = self._best(end, after)
+                if total is None:
+                    continue
+                if move is not None:
+                    value = self._value(move)
+                    if value is None:
+                        continue
+                    total += value[0]
+                if best is None or total > best:
+                    best = total
+        self._memo[key] = best
         return best
 
-    def _need(self, left: Left) -> int:
-        """A lower bound of the memory slices that what is left takes."""
-        need = self._need_memo.get(left)
-        if need is None:
-            need = 0
-            for index, profile in enumerate(self.profiles):
-                slices = sum(left[kind] * self.devices[kind].slices for kind in self._kinds[index])
-                need += -(-slices // profile.name.gpu_slices) * self._smallest[index]
-            self._need_memo[left] = need
-        return need
-
-    def _options(self, at: int, left: Left) -> Iterator[_Option]:
-        for spot in self._spots.get(at, ()):
-            for content, after in self._contents(spot.profile, left):
-                found = self._put(spot, content)
-                if found is not None:
-                    yield _Option(found[0], spot.placement.end, after, found[1])
+    def _options(self, at: int, left: Left) -> Iterator[tuple[int, Left, _Move | None]]:
+        """What can begin at a slice: its end, what is left then, and the move; None where nothing begins."""
+        for move in self._moves.get(at, ()):
+            after = tuple(map(sub, left, move.takes))
+            if min(after) >= 0:
+                yield move.spot.placement.end, after, move
         if at < self._end and at not in self._fixed:
-            yield _Option(0, at + 1, left, None)
+            yield at + 1, left, None
 
-    def _put(self, spot: _Spot, content: tuple[int, ...]) -> tuple[int, Placed] | None:
-        """An instance with these compute instances at a spot, and its value; None where they do not fit."""
-        key = (spot.number, content)
-        if key not in self._placed_memo:
-            self._placed_memo[key] = self._put_new(spot, content)
-        return self._placed_memo[key]
+    def _value(self, move: _Move) -> tuple[int, Placed] | None:
+        """What a move is worth, and the instance; None where the compute instances do not fit into it."""
+        if move.number not in self._values:
+            self._values[move.number] = self._find_value(move)
+        return self._values[move.number]
 
-    def _put_new(self, spot: _Spot, content: tuple[int, ...]) -> tuple[int, Placed] | None:
-        profile = self.profiles[spot.profile]
-        instance = spot.instance
+    def _find_value(self, move: _Move) -> tuple[int, Placed] | None:
+        _, placement, instance, pinned = move.spot
+        profile = self.profiles[move.spot.profile]
         if instance is None:
-            create = new_compute(profile, content)
+            create = new_compute(profile, move.content)
             if create is None:
                 return None
-            return _NEW_INSTANCE, Placed(profile, spot.placement, None, ComputeChange((), (), create))
-        change = change_compute(profile, content, instance.compute, spot.pinned)
+            return _NEW_INSTANCE, Placed(profile, placement, None, ComputeChange((), (), create))
+        change = change_compute(profile, move.content, instance.compute, pinned)
         if change is None:
             return None
         score = _INSTANCE + _BUSY_COMPUTE * change.busy_kept + _COMPUTE * len(change.keep)
         if instance_busy(instance) and not change.destroy:
             score += _BUSY_INSTANCE
-        return score, Placed(profile, spot.placement, instance, change)
-
-    def _contents(self, index: int, left: Left) -> list[tuple[tuple[int, ...], Left]]:
-        """What one instance of a profile can be filled with, each with what is left then.
-
-        An instance is never left empty. Fuller ones first.
-        """
-        key = (index, left)
-        found = self._contents_memo.get(key)
-        if found is None:
-            found = list(self._find_contents(index, left))
-            self._contents_memo[key] = found
-        return found
-
-    def _find_contents(self, index: int, left: Left) -> Iterator[tuple[tuple[int, ...], Left]]:
-        use = [0] * len(self.devices) + [limit.uses[index] for limit in self.limits]
-        for content in self._fillings(self._kinds[index], self.profiles[index].name.gpu_slices, left):
-            taken = use.copy()
-            for kind, number in content.items():
-                taken[kind] = number
-            after = tuple(map(sub, left, taken))
-            if min(after) >= 0:
-                slices = [self.devices[kind].slices for kind in content.elements()]
-                yield tuple(slices), after
-
-    def _fillings(self, kinds: Sequence[int], room: int, left: Left) -> list[Counter[int]]:
-        """Non-empty choices of devices whose slices go into the room, fuller ones first."""
-        choices: list[tuple[int, Counter[int]]] = [(room, Counter())]
-        for kind in kinds:
-            size = self.devices[kind].slices
-            choices = [
-                (free - number * size, chosen + Counter({kind: number}))
-                for free, chosen in choices
-                for number in range(min(left[kind], free // size), -1, -1)
-            ]
-        return [chosen for free, chosen in sorted(choices, key=lambda choice: choice[0]) if chosen]
+        return score, Placed(profile, placement, instance, change)
 
 
 def instance_busy(instance: GpuInstance) -> bool:

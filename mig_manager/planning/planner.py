@@ -103,7 +103,7 @@ def _search(
     refused: Collection[tuple[int, Placement]] = (),
 ) -> Search:
     geometry = _geometry(target, state)
-    wanted: Counter[Device] = Counter()
+    wanted: dict[tuple[int, int], tuple[Device, int]] = {}
     for name, number in Counter(target.devices).items():
         try:
             profile = resolve_profile(geometry, name)
@@ -111,8 +111,11 @@ def _search(
             raise MigManagerError(
                 error.reason, f"{_where(target)}GPU {state.gpu.index}: {error.message}"
             ) from error
-        wanted[Device(profile, name.compute_slices)] += number
-    return Search(geometry, wanted, present, floor=floor, refused=refused)
+        # Two accepted names of one profile, such as 7g.79gb and 7g.80gb, are one device.
+        key = profile.profile_id, name.compute_slices
+        device, others = wanted.get(key, (Device(profile, name.compute_slices), 0))
+        wanted[key] = device, others + number
+    return Search(geometry, list(wanted.values()), present, floor=floor, refused=refused)
 
 
 def _geometry(target: GpuTarget, state: GpuState) -> GpuGeometry:

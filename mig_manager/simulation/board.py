@@ -8,6 +8,7 @@ from typing import Any
 
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import ComputeProfile, Engines, GpuGeometry, InstanceProfile, Placement
+from mig_manager.simulation.gpustate import NodeState
 
 ONE_SLICE_DOUBLE_MEMORY = 9
 """NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2."""
@@ -139,6 +140,17 @@ class Board:
             needs_reset=row["needs_reset"],
             geometry=geometry,
         )
+
+
+def boards_of(state: NodeState) -> tuple[Board, ...]:
+    """The boards of a state, decoded once for each state file."""
+    known = _DECODED.get(state["id"])
+    if known is None:
+        known = _DECODED[state["id"]] = tuple(Board.decode(row) for row in state["boards"])
+    return known
+
+
+_DECODED: dict[str, tuple[Board, ...]] = {}
 
 
 def _encode_profile(profile: InstanceProfile) -> dict[str, Any]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from mig_manager.simulation.board import Board
 from mig_manager.simulation.device import Device
 from mig_manager.simulation.gpustate import ComputeInstanceState, GpuInstanceState, NodeState
 
@@ -42,7 +41,6 @@ class Call:
     """One call while it runs: the state, and what its handle stands for."""
 
     state: NodeState
-    boards: Sequence[Board]
     address: Callable[[Key], int]
     """The handle of something."""
     kind: Kind | None = None

@@ -6,7 +6,6 @@ Where NVIDIA's documents are silent, the stricter behaviour is built; docstrings
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
 
 from pynvml import (
     NVML_ERROR_IN_USE,
@@ -18,7 +17,7 @@ from pynvml import (
 )
 
 from mig_manager.planning.geometry import InstanceProfile, Placement
-from mig_manager.simulation.board import Board, ComputeOffer
+from mig_manager.simulation.board import ComputeOffer, boards_of
 from mig_manager.simulation.driver import knows_profile, lists_variants
 from mig_manager.simulation.gpustate import (
     ClientState,
@@ -42,11 +41,11 @@ class RefusedError(Exception):
 class Device:
     """One GPU of a node's state. Changes go into that state."""
 
-    def __init__(self, state: NodeState, boards: Sequence[Board], index: int) -> None:
+    def __init__(self, state: NodeState, index: int) -> None:
         self.state = state
         self.index = index
         self.gpu = state["gpus"][index]
-        self.board = boards[self.gpu["board"]]
+        self.board = boards_of(state)[self.gpu["board"]]
 
     # What it offers
 

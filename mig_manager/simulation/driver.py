@@ -46,8 +46,8 @@ def knows_profile(state: NodeState, enum: int) -> bool:
 
 def profile_count(state: NodeState, board: Board) -> int:
     """One more than the highest profile enum that the driver accepts."""
-    known = max(enum for enum in range(18) if knows_profile(state, enum))
-    return 1 + max(known, *(p.enum for p in board.profiles if knows_profile(state, p.enum)))
+    enums: list[int] = [*range(18), *(profile.enum for profile in board.profiles)]
+    return 1 + max(enum for enum in enums if knows_profile(state, enum))
 
 
 def queries_without_mig(state: NodeState, board: Board) -> bool:

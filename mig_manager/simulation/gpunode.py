@@ -5,11 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from mig_manager.planning.catalogue import GpuModel
 from mig_manager.simulation.board import Board
 from mig_manager.simulation.gpustate import GpuDeviceState, NodeState, OptionState
+
+if TYPE_CHECKING:
+    from mig_manager.planning.catalogue import GpuModel
 
 _NAMES = uuid.UUID("0d4ff7b5-29c5-4ff4-9a9f-2f2b6fb0c9d3")
 _BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pynvml import (
     NVML_ERROR_IN_USE,
@@ -17,8 +17,6 @@ from pynvml import (
     NVML_SUCCESS,
 )
 
-from mig_manager.planning.catalogue import GpuModel
-from mig_manager.simulation.board import Board
 from mig_manager.simulation.device import Device
 from mig_manager.simulation.faults import strike
 from mig_manager.simulation.gpunode import GpuOptions, new_state
@@ -26,6 +24,9 @@ from mig_manager.simulation.gpustate import ClientState, FaultState, NodeState
 from mig_manager.simulation.picture import picture
 from mig_manager.simulation.record import CallRecord, append, read
 from mig_manager.simulation.statefile import StateFile, process_start
+
+if TYPE_CHECKING:
+    from mig_manager.planning.catalogue import GpuModel
 
 
 class ResetRefusedError(Exception):
@@ -146,7 +147,7 @@ class SimulatedGpus:
                     nth=nth,
                     times=times,
                     gpu=gpu,
-                    acts=acts or code is None,
+                    acts=acts,
                     seconds=seconds,
                     kills=kills,
                     seen=0,
@@ -201,7 +202,7 @@ class SimulatedGpus:
             if code:
                 raise ResetRefusedError(code, dict.fromkeys(wanted, ("a client that nobody can name",)))
             with self._store.change() as state:
-                devices = [Device(state, _boards(state), index) for index in wanted]
+                devices = [Device(state, index) for index in wanted]
                 _require_reset(state, devices)
                 for device in devices:
                     device.reset()
@@ -222,7 +223,7 @@ class SimulatedGpus:
             ResetRefusedError: somebody uses a GPU, or persistence mode is on.
         """
         with self._store.change() as state:
-            held = _held(Device(state, _boards(state), index) for index in range(len(state["gpus"])))
+            held = _held(Device(state, index) for index in range(len(state["gpus"])))
             if held and not force:
                 raise ResetRefusedError(NVML_ERROR_IN_USE, held)
             _restart(state)
@@ -287,7 +288,7 @@ class SimulatedGpus:
         return {
             "driver": state["driver"],
             "loaded": state["loaded"],
-            "gpus": [picture(Device(state, _boards(state), i)) for i in range(len(state["gpus"]))],
+            "gpus": [picture(Device(state, i)) for i in range(len(state["gpus"]))],
         }
 
     @staticmethod
@@ -297,10 +298,6 @@ class SimulatedGpus:
             if device in (index, gpu["uuid"], gpu["bus_id"], *uuids):
                 return index
         raise KeyError(device)
-
-
-def _boards(state: NodeState) -> list[Board]:
-    return [Board.decode(row) for row in state["boards"]]
 
 
 def _held(devices: Iterable[Device]) -> dict[int, list[str]]:
@@ -342,7 +339,6 @@ def _add_client(
 
 
 def _restart(state: NodeState) -> None:
-    boards = _boards(state)
     for index in range(len(state["gpus"])):
-        Device(state, boards, index).restart()
+        Device(state, index).restart()
     state["driver_epoch"] += 1

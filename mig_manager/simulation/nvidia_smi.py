@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     snapshot = gpus.snapshot()
     if not snapshot["loaded"]:
         _say(
-            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the "
-            "latest NVIDIA driver is installed and running."
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+            "Make sure that the latest NVIDIA driver is installed and running."
         )
         return _NO_DRIVER
     chosen = _choose(snapshot["gpus"], options.id)
@@ -86,13 +86,14 @@ def _explain(refused: ResetRefusedError, bus_ids: dict[int, str], chosen: list[d
     _say("The following GPUs could not be reset:")
     for index in refused.holders:
         _say(f"  GPU {bus_ids[index]}: In use by another client")
-    number = len(refused.holders)
+    one = len(refused.holders) == 1
+    devices = "1 device is" if one else f"{len(refused.holders)} devices are"
     _say("")
     _say(
-        f"{number} device{' is' if number == 1 else 's are'} currently being used by one or more other processes "
-        "(e.g., Fabric Manager, CUDA application, graphics application such as an X server, or a monitoring "
-        "application such as another instance of nvidia-smi). Please first kill all processes using "
-        f"{'this device' if number == 1 else 'these devices'} and all compute applications running in the system."
+        f"{devices} currently being used by one or more other processes (e.g., Fabric Manager, CUDA "
+        "application, graphics application such as an X server, or a monitoring application such as another "
+        f"instance of nvidia-smi). Please first kill all processes using {'this' if one else 'these'} "
+        f"device{'' if one else 's'} and all compute applications running in the system."
     )
     return _OTHER
 

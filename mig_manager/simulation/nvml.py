@@ -5,11 +5,9 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-import sys
 import threading
 import time
-import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,7 +26,6 @@ from pynvml import (
 )
 
 from mig_manager.simulation import nvml_calls, nvml_compute_calls, nvml_mig_calls, nvml_process_calls
-from mig_manager.simulation.board import Board
 from mig_manager.simulation.calls import Call, Function, Key
 from mig_manager.simulation.device import Device, RefusedError
 from mig_manager.simulation.driver import missing_symbols
@@ -56,11 +53,44 @@ def install(argument: str) -> None:
     pynvml._nvmlGetFunctionPointer_cache.clear()
 
 
-def _raise_later(error: type[BaseException]) -> None:
-    """Raise in this thread when the C function has returned; a callback cannot raise anything itself."""
-    here = ctypes.c_ulong(threading.get_ident())
-    throw = ctypes.pythonapi.PyThreadState_SetAsyncExc
-    threading.Timer(0.001, throw, (here, ctypes.py_object(error))).start()
+class _Symbol:
+    """A C function without declared argument types, as an attribute of a ctypes.CDLL is one.
+
+    The call goes through C and comes back into Python. No exception can pass through C (ctypes would turn it
+    into SUCCESS), so one that a signal handler raised on the way surfaces when the function has returned.
+    """
+
+    def __init__(self, function: Function, body: Callable[..., int]) -> None:
+        self._body = body
+        self._raised = threading.local()
+        # Kept, because the foreign function must not outlive the Python function behind it.
+        self._callback = ctypes.CFUNCTYPE(function.result, *function.parameters)(self._enter)
+        address = ctypes.cast(self._callback, ctypes.c_void_p).value
+        assert address is not None
+        self._foreign = ctypes.CFUNCTYPE(ctypes.c_int)(address)
+
+    @property
+    def restype(self) -> Any:
+        """The ctypes type of what it returns; c_int unless it is set."""
+        return self._foreign.restype
+
+    @restype.setter
+    def restype(self, kind: Any) -> None:
+        self._foreign.restype = kind
+
+    def __call__(self, *arguments: Any) -> Any:
+        self._raised.error = None
+        answer = self._foreign(*arguments)
+        if self._raised.error is not None:
+            raise self._raised.error
+        return answer
+
+    def _enter(self, *arguments: Any) -> int:
+        try:
+            return self._body(*arguments)
+        except BaseException as error:  # noqa: BLE001
+            self._raised.error = error
+            return int(NVML_ERROR_UNKNOWN)
 
 
 class Library:
@@ -77,7 +107,6 @@ class Library:
         self._handles: dict[int, Key] = {}
         self._addresses: dict[Key, int] = {}
         self._last_address = 0x7F5A00000000
-        self._boards: dict[str, tuple[Board, ...]] = {}
 
     def symbols(self) -> SimpleNamespace:
         """The exported C functions as attributes. What this driver lacks is missing."""
@@ -89,31 +118,14 @@ class Library:
                     setattr(found, function.name, self._export(function))
         return found
 
-    def _export(self, function: Function) -> Any:
-        def enter(*arguments: Any) -> int:
-            return self._enter(function, arguments)
+    def _export(self, function: Function) -> _Symbol:
+        if function.pure is not None:
+            return _Symbol(function, function.pure)
 
-        callback = ctypes.CFUNCTYPE(function.result, *function.parameters)(enter)
-        address = ctypes.cast(callback, ctypes.c_void_p).value
-        assert address is not None
-        symbol = ctypes.CFUNCTYPE(ctypes.c_int)(address)
-        # The foreign function must not outlive the Python function behind it.
-        symbol.callback = callback  # type: ignore[attr-defined]
-        return symbol
-
-    def _enter(self, function: Function, arguments: tuple[Any, ...]) -> int:
-        """A call arrives from C. No exception may leave: ctypes would turn it into SUCCESS."""
-        try:
-            if function.pure is not None:
-                return function.pure(*arguments)
+        def body(*arguments: Any) -> int:
             return self._logged(function, arguments)
-        except Exception:  # noqa: BLE001
-            traceback.print_exc(file=sys.stderr)
-            return int(NVML_ERROR_UNKNOWN)
-        except BaseException as error:  # noqa: BLE001
-            # A signal handler raised. With a C library it would run when the call has returned.
-            _raise_later(type(error))
-            return int(NVML_ERROR_UNKNOWN)
+
+        return _Symbol(function, body)
 
     def _logged(self, function: Function, arguments: tuple[Any, ...]) -> int:
         state = self._store.read()
@@ -187,15 +199,12 @@ class Library:
 
     def _call(self, state: NodeState, key: Key | None) -> Call:
         """The call with what its handle stands for. A handle of something gone is an invalid argument."""
-        boards = self._boards.get(state["id"])
-        if boards is None:
-            boards = self._boards[state["id"]] = tuple(Board.decode(row) for row in state["boards"])
         if state["driver_epoch"] != self._driver_epoch:
             raise RefusedError(NVML_ERROR_GPU_IS_LOST)
-        call = Call(state=state, boards=boards, address=self._address)
+        call = Call(state=state, address=self._address)
         if key is None:
             return call
-        call.device = device = Device(state, boards, key.gpu)
+        call.device = device = Device(state, key.gpu)
         call.kind = key.kind
         if device.gpu["lost"]:
             raise RefusedError(NVML_ERROR_GPU_IS_LOST)

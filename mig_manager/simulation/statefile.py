@@ -23,33 +23,28 @@ class StateFile(Generic[T]):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._seen: tuple[int, T] | None = None
+        self._seen: tuple[int, bytes, T] | None = None
 
     def write_new(self, document: T) -> None:
         """Write the first document, or put it in the place of whatever lies there."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock():
-            self._replace(json.dumps(document).encode(), after=0)
+        with self.hold("lock"):
+            self._replace(document, json.dumps(document).encode(), after=0)
 
     def read(self) -> T:
         """The document as it is now. Shared between callers: do not change it."""
-        changed = os.stat(self.path).st_mtime_ns
-        seen = self._seen
-        if seen is None or seen[0] != changed:
-            changed, text = self._load()
-            seen = self._seen = (changed, json.loads(text))
-        return seen[1]
+        return self._look()[2]
 
     @contextmanager
     def change(self) -> Iterator[T]:
         """A copy to change; written when the block ends, dropped when it raises. Others wait."""
-        with self._lock():
-            changed, text = self._load()
+        with self.hold("lock"):
+            changed, text, _ = self._look()
             document: T = json.loads(text)
             yield document
             new = json.dumps(document).encode()
             if new != text:
-                self._replace(new, after=changed)
+                self._replace(document, new, after=changed)
 
     @contextmanager
     def hold(self, name: str) -> Iterator[None]:
@@ -62,23 +57,25 @@ class StateFile(Generic[T]):
         finally:
             os.close(fd)
 
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        with self.hold("lock"):
-            yield
+    def _look(self) -> tuple[int, bytes, T]:
+        """When the file was changed, its text, and what that says."""
+        seen = self._seen
+        if seen is None or seen[0] != os.stat(self.path).st_mtime_ns:
+            with open(self.path, "rb") as file:
+                changed, text = os.fstat(file.fileno()).st_mtime_ns, file.read()
+            seen = self._seen = (changed, text, json.loads(text))
+        return seen
 
-    def _load(self) -> tuple[int, bytes]:
-        with self.path.open("rb") as file:
-            return os.fstat(file.fileno()).st_mtime_ns, file.read()
-
-    def _replace(self, text: bytes, *, after: int) -> None:
-        new = self.path.with_name(f".{self.path.name}.new")
-        new.write_bytes(text)
+    def _replace(self, document: T, text: bytes, *, after: int) -> None:
+        new = f"{self.path}.new"
+        with open(new, "wb") as file:
+            file.write(text)
         # The kernel's file times are coarse and inode numbers come back at once: only a modification time
         # that always grows tells one version from the next.
         stamp = max(time.time_ns(), after + 1)
         os.utime(new, ns=(stamp, stamp))
         os.replace(new, self.path)
+        self._seen = (stamp, text, document)
 
 
 def process_start(pid: int) -> int | None:
