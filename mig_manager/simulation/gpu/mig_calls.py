@@ -14,10 +14,10 @@ from pynvml import (
 )
 
 from mig_manager.planning.geometry import InstanceProfile, Placement
-from mig_manager.simulation.calls import BUFFER, HANDLE_OUT, UINT, UINT_OUT, Call, Table
-from mig_manager.simulation.device import RefusedError
-from mig_manager.simulation.driver import knows_profile, profile_count, queries_without_mig
-from mig_manager.simulation.memory import as_device, fill_handles, fill_placements, require_version
+from mig_manager.simulation.gpu.calls import BUFFER, HANDLE_OUT, UINT, UINT_OUT, Call, Table
+from mig_manager.simulation.gpu.device import RefusedError
+from mig_manager.simulation.gpu.driver import knows_profile, profile_count, queries_without_mig
+from mig_manager.simulation.gpu.memory import as_device, fill_handles, fill_placements, require_version
 
 TABLE = Table()
 nvml = TABLE.function

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mig_manager.simulation.device import Device
-from mig_manager.simulation.gpustate import GpuInstanceState
+from mig_manager.simulation.gpu.device import Device
+from mig_manager.simulation.gpu.state import GpuInstanceState
 
 
 def picture(device: Device) -> dict[str, Any]:

@@ -9,10 +9,10 @@ import pynvml
 from pynvml import NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_FOUND, NVML_ERROR_NOT_SUPPORTED
 
 from mig_manager.planning.geometry import Placement
-from mig_manager.simulation.board import ComputeOffer
-from mig_manager.simulation.calls import BUFFER, HANDLE_OUT, UINT, UINT_OUT, Call, Table
-from mig_manager.simulation.device import RefusedError
-from mig_manager.simulation.memory import as_device, fill_handles, fill_placements, require_version
+from mig_manager.simulation.gpu.board import ComputeOffer
+from mig_manager.simulation.gpu.calls import BUFFER, HANDLE_OUT, UINT, UINT_OUT, Call, Table
+from mig_manager.simulation.gpu.device import RefusedError
+from mig_manager.simulation.gpu.memory import as_device, fill_handles, fill_placements, require_version
 
 TABLE = Table()
 nvml = TABLE.function

@@ -17,15 +17,15 @@ from pynvml import (
 )
 
 from mig_manager.planning.geometry import InstanceProfile, Placement
-from mig_manager.simulation.board import ComputeOffer, boards_of
-from mig_manager.simulation.driver import knows_profile, lists_variants
-from mig_manager.simulation.gpustate import (
+from mig_manager.simulation.gpu.board import ComputeOffer, boards_of
+from mig_manager.simulation.gpu.driver import knows_profile, lists_variants
+from mig_manager.simulation.gpu.state import (
     ClientState,
     ComputeInstanceState,
     GpuInstanceState,
     NodeState,
 )
-from mig_manager.simulation.statefile import process_start
+from mig_manager.simulation.gpu.statefile import process_start
 
 _NAMES = uuid.UUID("5b0c7c0e-2f5c-4f0f-9a4e-8d2f1f7e6a11")
 

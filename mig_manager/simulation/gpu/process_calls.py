@@ -8,9 +8,9 @@ from typing import Any
 import pynvml
 from pynvml import NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_NO_PERMISSION, NVML_ERROR_NOT_FOUND
 
-from mig_manager.simulation.calls import BUFFER, UINT, UINT_OUT, Call, Table
-from mig_manager.simulation.device import RefusedError
-from mig_manager.simulation.memory import fill_text
+from mig_manager.simulation.gpu.calls import BUFFER, UINT, UINT_OUT, Call, Table
+from mig_manager.simulation.gpu.device import RefusedError
+from mig_manager.simulation.gpu.memory import fill_text
 
 TABLE = Table()
 nvml = TABLE.function

@@ -8,7 +8,7 @@ from typing import Any
 
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import ComputeProfile, Engines, GpuGeometry, InstanceProfile, Placement
-from mig_manager.simulation.gpustate import NodeState
+from mig_manager.simulation.gpu.state import NodeState
 
 ONE_SLICE_DOUBLE_MEMORY = 9
 """NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV2."""

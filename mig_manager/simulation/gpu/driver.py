@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from mig_manager.simulation.board import Board
-from mig_manager.simulation.gpustate import NodeState
+from mig_manager.simulation.gpu.board import Board
+from mig_manager.simulation.gpu.state import NodeState
 
 _SINCE_ENUM = {7: 470, 8: 525, 9: 525, **dict.fromkeys(range(10, 18), 575)}
 """NVML_GPU_INSTANCE_PROFILE_*: the first driver branch that knows it. The MIG User Guide names the branches

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from mig_manager.simulation.board import Board
-from mig_manager.simulation.gpustate import GpuDeviceState, NodeState, OptionState
+from mig_manager.simulation.gpu.board import Board
+from mig_manager.simulation.gpu.state import GpuDeviceState, NodeState, OptionState
 
 if TYPE_CHECKING:
     from mig_manager.planning.catalogue import GpuModel

@@ -8,13 +8,14 @@ from typing import Any
 
 import pynvml
 from pynvml import (
+    NVML_ERROR_GPU_IS_LOST,
     NVML_ERROR_INVALID_ARGUMENT,
     NVML_ERROR_NOT_FOUND,
     NVML_ERROR_NOT_SUPPORTED,
     NVML_SUCCESS,
 )
 
-from mig_manager.simulation.calls import (
+from mig_manager.simulation.gpu.calls import (
     BUFFER,
     HANDLE_OUT,
     INT_OUT,
@@ -23,9 +24,9 @@ from mig_manager.simulation.calls import (
     Call,
     Table,
 )
-from mig_manager.simulation.device import RefusedError
-from mig_manager.simulation.driver import branch, queries_without_mig
-from mig_manager.simulation.memory import fill_text
+from mig_manager.simulation.gpu.device import RefusedError
+from mig_manager.simulation.gpu.driver import branch, queries_without_mig
+from mig_manager.simulation.gpu.memory import fill_text
 
 TABLE = Table()
 nvml = TABLE.function
@@ -115,13 +116,19 @@ def count(call: Call, out: Any) -> None:
     out[0] = len(call.state["gpus"])
 
 
+def _give(call: Call, index: int, out: Any) -> None:
+    if call.state["gpus"][index]["lost"]:
+        raise RefusedError(NVML_ERROR_GPU_IS_LOST)
+    out[0] = call.gpu_handle(index)
+
+
 @nvml("nvmlDeviceGetHandleByIndex_v2", UINT, HANDLE_OUT)
 def by_index(call: Call, index: int, out: Any) -> None:
     """NVML promises no order: the option `enumeration` says which GPU comes where."""
     order = call.state["options"]["enumeration"]
     if index >= len(order):
         raise RefusedError(NVML_ERROR_INVALID_ARGUMENT)
-    out[0] = call.gpu_handle(order[index])
+    _give(call, order[index], out)
 
 
 @nvml("nvmlDeviceGetHandleByUUID", ctypes.c_char_p, HANDLE_OUT)
@@ -130,7 +137,7 @@ def by_uuid(call: Call, text: bytes | None, out: Any) -> None:
     wanted = (text or b"").decode(errors="replace")
     for index, gpu in enumerate(call.state["gpus"]):
         if gpu["uuid"] == wanted:
-            out[0] = call.gpu_handle(index)
+            _give(call, index, out)
             return
         for gi in gpu["instances"]:
             for ci in gi["compute"]:
@@ -146,7 +153,7 @@ def by_bus_id(call: Call, text: bytes | None, out: Any) -> None:
     wanted = _bus_id((text or b"").decode(errors="replace"))
     for index, gpu in enumerate(call.state["gpus"]):
         if _bus_id(gpu["bus_id"]) == wanted:
-            out[0] = call.gpu_handle(index)
+            _give(call, index, out)
             return
     raise RefusedError(NVML_ERROR_NOT_FOUND if wanted else NVML_ERROR_INVALID_ARGUMENT)
 
@@ -161,7 +168,7 @@ def by_serial(call: Call, text: bytes | None, out: Any) -> None:
     """By the serial number on the board."""
     for index, gpu in enumerate(call.state["gpus"]):
         if gpu["serial_number"].encode() == text:
-            out[0] = call.gpu_handle(index)
+            _give(call, index, out)
             return
     raise RefusedError(NVML_ERROR_NOT_FOUND)
 

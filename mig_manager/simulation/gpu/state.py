@@ -102,7 +102,7 @@ class FaultState(TypedDict):
 
 
 class OptionState(TypedDict):
-    """How this node and its driver behave; see gpus.GpuOptions."""
+    """How this node and its driver behave; see node.GpuOptions."""
 
     enumeration: list[int]
     missing: list[str]

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from mig_manager.simulation.device import Device
-from mig_manager.simulation.gpustate import ComputeInstanceState, GpuInstanceState, NodeState
+from mig_manager.simulation.gpu.device import Device
+from mig_manager.simulation.gpu.state import ComputeInstanceState, GpuInstanceState, NodeState
 
 HANDLE = ctypes.c_void_p
 UINT = ctypes.c_uint

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mig_manager.simulation.gpustate import FaultState, NodeState
-from mig_manager.simulation.statefile import StateFile
+from mig_manager.simulation.gpu.state import FaultState, NodeState
+from mig_manager.simulation.gpu.statefile import StateFile
 
 EVERY_CHANGE = "*"
 """Instead of a function: all that change something."""

@@ -9,7 +9,7 @@ import pynvml
 from pynvml import NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_INVALID_ARGUMENT
 
 from mig_manager.planning.geometry import Placement
-from mig_manager.simulation.device import RefusedError
+from mig_manager.simulation.gpu.device import RefusedError
 
 
 def require_version(found: int, known: int) -> None:
