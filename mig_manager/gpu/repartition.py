@@ -12,7 +12,7 @@ from mig_manager.gpu.nvml import MUTATING
 from mig_manager.gpu.worker import GpuWorker, LostWorkerError
 from mig_manager.layouts.layout import GpuIdentity, GpuTarget, NodeTarget
 from mig_manager.planning.geometry import Placement
-from mig_manager.planning.plan import GpuPlan, NodePlan
+from mig_manager.planning.plan import GpuPlan, NewInstance, NodePlan
 from mig_manager.planning.planner import alternatives, plan_gpu
 from mig_manager.planning.restore import plan_restore
 from mig_manager.planning.state import GpuState, Inventory
@@ -83,7 +83,7 @@ class _Change:
         _release(self._worker, plan, self._reset)
         plan = self._build(self._plan_from_device(plan))
         now = self._worker.inventory()
-        _verify(plan, now)
+        _verify(_replace(plan, {each.gpu.uuid: _as_offered(each, now) for each in plan.gpus}), now)
         return now
 
     def _plan_from_device(self, plan: NodePlan) -> NodePlan:
@@ -156,6 +156,33 @@ def _verify(plan: NodePlan, now: Inventory) -> None:
         raise MigManagerError(
             Reason.VERIFY_FAILED, f"The GPUs do not read back as planned: {'; '.join(found)}."
         )
+
+
+def _as_offered(plan: GpuPlan, now: Inventory) -> GpuPlan:
+    """The plan without the places of compute instances that the device turned out not to offer.
+
+    NVML lists those only for a GPU instance that exists, so a plan for a new one takes the usual ones. Where
+    the device has others, the worker has chosen among them.
+    """
+    state = _by_uuid(now).get(plan.gpu.uuid)
+    if state is None or state.geometry is None:
+        return plan
+    offers = {
+        (profile.profile_id, compute.slices): compute.placements
+        for profile in state.geometry.profiles
+        for compute in profile.compute
+    }
+
+    def offered(new: NewInstance) -> NewInstance:
+        compute = tuple(
+            each
+            if each.placement in offers.get((new.profile_id, each.slices), ())
+            else replace(each, placement=None)
+            for each in new.compute
+        )
+        return replace(new, compute=compute)
+
+    return replace(plan, create=tuple(offered(new) for new in plan.create))
 
 
 def _put_back(

@@ -61,6 +61,7 @@ class GpuWorker:
         self._stop_fd = -1
         self._stopped = False
         self._lock = threading.Lock()
+        self._starting = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -71,9 +72,17 @@ class GpuWorker:
         self.close()
 
     def start(self) -> None:
-        """Start the process, if none is there, and come back at once; it gets ready meanwhile."""
-        if self._process is not None:
-            return
+        """Start the process, if none is there, and come back at once; it gets ready meanwhile.
+
+        Raises:
+            MigManagerError: NVML_ERROR; the system starts no process.
+        """
+        with self._starting:
+            if self._process is None or self._process.poll() is not None:
+                self._end(0)
+                self._spawn()
+
+    def _spawn(self) -> None:
         ours, theirs = socket.socketpair()
         hear, say = os.pipe()
         try:
@@ -84,6 +93,12 @@ class GpuWorker:
                 pass_fds=fds,
                 start_new_session=True,
             )
+        except OSError as error:
+            ours.close()
+            os.close(say)
+            raise MigManagerError(
+                Reason.NVML_ERROR, f"The GPU worker process cannot be started: {error.strerror or error}."
+            ) from None
         finally:
             theirs.close()
             os.close(hear)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from mig_manager.errors import Reason
 from mig_manager.gpu.repartition import RepartitionError, repartition
+from mig_manager.planning.catalogue import find_model
+from mig_manager.planning.geometry import ComputeProfile, Placement
 from mig_manager.planning.planner import plan_node
 from mig_manager.planning.state import GpuInstance, Inventory
 from tests.gpu.conftest import MakeNode
@@ -313,3 +316,17 @@ def test_a_call_that_lacks_permission_says_what_is_missing(make_node: MakeNode) 
     assert "Insufficient Permissions" in error.message
     assert "/dev/nvidia-caps/nvidia-cap1" in error.message
     assert error.restored
+
+
+def test_compute_instances_go_where_the_device_offers_places_for_them(make_node: MakeNode) -> None:
+    model = find_model("H100-80GB-HBM3")
+    assert model.geometry is not None
+    odd = (ComputeProfile(0, 1, 2, (Placement(0, 1), Placement(2, 1))),)
+    profiles = tuple(
+        replace(each, compute=odd + each.compute[1:]) if str(each.name) == "3g.40gb" else each
+        for each in model.geometry.profiles
+    )
+    node = make_node([replace(model, geometry=replace(model.geometry, profiles=profiles))])
+    after = node.apply("1c.3g.40gb 1c.3g.40gb")
+    assert shapes(after) == ["3g.40gb@0[1c@0,1c@2]"]
+    assert not plan_node(node.target("1c.3g.40gb 1c.3g.40gb", inventory=after), after).changes

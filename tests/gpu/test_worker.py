@@ -150,6 +150,15 @@ def test_a_process_that_dies_is_told_of_and_replaced(make_node: MakeNode) -> Non
     assert shape(node.worker.inventory().gpus[0]) == "off"
 
 
+def test_a_process_that_died_while_idle_is_replaced_unnoticed(make_node: MakeNode) -> None:
+    node = make_node("1xA30")
+    node.worker.inventory()
+    (child,) = children()
+    child.kill()
+    until(lambda: child.status() == psutil.STATUS_ZOMBIE)
+    assert len(node.worker.inventory().gpus) == 1
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_do_not_cut_a_change_short(make_node: MakeNode, number: signal.Signals) -> None:
     node = make_node("1xH100-80GB-HBM3")
