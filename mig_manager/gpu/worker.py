@@ -27,6 +27,8 @@ from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
 
+__all__ = ["GpuWorker", "LostWorkerError", "WorkerOptions"]
+
 _GRACE_S = 5.0
 """How much later than its own deadline a worker may answer before it is killed unheard."""
 
