@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
 
 _PREFIXES = ("nvidia.com/", "mig-", "all-")
+_LOOSE_PROFILE = re.compile(
+    r"(?:(\d{1,2})c\W*)?(\d{1,2})g\W*(\d{1,4})[a-z]{0,4}(?:[.+](me\.all|me|gfx)|(-me))?"
+)
 _LONGEST = 80
 """Longer words are cut before they are compared; no valid name is as long."""
 
@@ -27,6 +31,20 @@ def nearest(word: str, choices: Iterable[str], n: int = 3) -> tuple[str, ...]:
             ranked.append((*rank, order, choice))
     ranked.sort()
     return tuple(entry[-1] for entry in ranked[:n])
+
+
+def guess_profile(text: str) -> str | None:
+    """The profile name that a malformed one was probably meant to be, such as `1g.10gb` for `1G.10GB`."""
+    match = _LOOSE_PROFILE.search(text[:_LONGEST].lower())
+    if match is None:
+        return None
+    compute, gpu, memory, added, removed = match.groups()
+    guess = f"{compute}c." if compute else ""
+    guess += f"{gpu}g.{memory}gb" + (f"+{added}" if added else removed or "")
+    try:
+        return str(MigProfile.parse(guess)) if guess != text else None
+    except ProfileSyntaxError:
+        return None
 
 
 def edit_distance(left: str, right: str) -> int:

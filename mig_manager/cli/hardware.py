@@ -1,0 +1,172 @@
+"""The GPUs that a command works on: real ones, or simulated ones in a file."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mig_manager.cli.errors import InputError
+from mig_manager.errors import MigManagerError
+from mig_manager.gpu.nvml import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, NvmlCallError, NvmlSource
+from mig_manager.gpu.work import WorkerOptions
+from mig_manager.gpu.worker import GpuWorker
+from mig_manager.host.driver import find_library, reset_gpus
+from mig_manager.layouts.layout import GpuIdentity
+
+if TYPE_CHECKING:
+    from mig_manager.planning.catalogue import GpuModel
+
+_SIMULATED_RESET_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """Access to the GPUs of one node, open for the length of a command."""
+
+    worker: GpuWorker
+    reset: Callable[[Sequence[GpuIdentity]], None]
+    """Resets exactly these GPUs, with one command."""
+
+
+@contextmanager
+def hardware(
+    *,
+    simulate: str | None,
+    simulate_state: Path | None,
+    driver_root: Path | None = None,
+    reset_command: str | None = None,
+) -> Iterator[Hardware]:
+    """Reach the GPUs.
+
+    Without `simulate_state` simulated GPUs are gone afterwards.
+
+    Raises:
+        InputError, MigManagerError: the options name no GPUs that can be.
+    """
+    command = _words(reset_command) if reset_command is not None else None
+    if simulate is None and simulate_state is None:
+        with _real(driver_root, command) as gpus:
+            yield gpus
+        return
+    with _simulated_state(simulate, simulate_state) as state:
+        source = NvmlSource(loader="mig_manager.simulation.nvml:install", argument=str(state))
+        smi = (sys.executable, "-m", "mig_manager.simulation.nvidia_smi", "--state", str(state))
+        reset = partial(
+            reset_gpus,
+            command or (*smi, "--gpu-reset", "-i", "{gpus}"),
+            root=None,
+            timeout_s=_SIMULATED_RESET_S,
+        )
+        with GpuWorker(source) as worker:
+            yield Hardware(worker, reset)
+
+
+@contextmanager
+def _real(driver_root: Path | None, reset_command: tuple[str, ...] | None) -> Iterator[Hardware]:
+    from mig_manager.daemon.settings import SettingsError, load_settings
+
+    given: dict[str, Any] = {"node_name": "this machine"}
+    if driver_root is not None:
+        given["driver_root"] = driver_root
+    if reset_command is not None:
+        given["reset_command"] = reset_command
+    try:
+        settings = load_settings(**given)
+    except SettingsError as error:
+        raise InputError(str(error)) from error
+    source = NvmlSource(
+        library=find_library(settings.driver_root),
+        loader=settings.nvml_loader or None,
+        argument=settings.nvml_argument,
+    )
+    options = WorkerOptions(
+        parallel=settings.parallel_gpus,
+        in_use_window_s=settings.in_use_window,
+        call_timeout_s=settings.nvml_call_timeout,
+    )
+    reset = partial(
+        reset_gpus, settings.reset_command, root=settings.driver_root, timeout_s=settings.reset_timeout
+    )
+    try:
+        with GpuWorker(source, options=options) as worker:
+            yield Hardware(worker, reset)
+    except NvmlCallError as error:
+        if error.code not in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
+            raise
+        hint = "On a machine without GPUs, name some to simulate: --simulate 8xA100-SXM4-80GB"
+        raise MigManagerError(error.reason, f"{error.message}\n{hint}") from error
+
+
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(command))
+    except ValueError as error:
+        raise InputError(f"--reset-command {command!r}: {error}") from error
+    if not words:
+        raise InputError("--reset-command is empty")
+    return words
+
+
+@contextmanager
+def _simulated_state(simulate: str | None, state: Path | None) -> Iterator[Path]:
+    from mig_manager.planning.catalogue import parse_gpus
+
+    wanted = parse_gpus(simulate) if simulate is not None else None
+    if state is None:
+        with tempfile.TemporaryDirectory(prefix="mig-manager-") as directory:
+            path = Path(directory, "gpus.json")
+            _begin(path, wanted or ())
+            yield path
+        return
+    if state.exists():
+        _check(state, wanted)
+    elif wanted is None:
+        raise InputError(
+            f"--simulate-state {state}: there is no such file; name the GPUs as well to begin one: "
+            "--simulate 8xA100-SXM4-80GB"
+        )
+    else:
+        _begin(state, wanted)
+    yield state
+
+
+def _begin(state: Path, gpus: Sequence[GpuModel]) -> None:
+    from mig_manager.simulation.gpus import SimulatedGpus
+
+    try:
+        SimulatedGpus.create(state, gpus)
+    except OSError as error:
+        raise InputError(f"--simulate-state {state}: cannot be written: {error.strerror or error}") from error
+
+
+def _check(state: Path, wanted: Sequence[GpuModel] | None) -> None:
+    """That the file holds simulated GPUs, and the wanted ones where the user names some."""
+    from mig_manager.simulation.gpus import SimulatedGpus
+
+    try:
+        found = [str(gpu["model"]) for gpu in SimulatedGpus.open(state).snapshot()["gpus"]]
+    except OSError as error:
+        raise InputError(f"--simulate-state {state}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(
+            f"--simulate-state {state}: is not a file of simulated GPUs; name another file, "
+            "or remove this one to begin anew"
+        ) from error
+    if wanted is not None and found != [gpu.name for gpu in wanted]:
+        given = _counted([gpu.name for gpu in wanted])
+        raise InputError(
+            f"--simulate-state {state}: holds {_counted(found)}, not {given}; leave --simulate out, or name "
+            "another file"
+        )
+
+
+def _counted(models: Sequence[str]) -> str:
+    return ",".join(f"{len(list(alike))}x{model.removeprefix('NVIDIA ')}" for model, alike in groupby(models))

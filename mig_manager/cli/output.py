@@ -1,0 +1,65 @@
+"""What the commands print. A reader that goes away (`| head`) ends the printing, never the work."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from mig_manager.cli.render import Look
+
+
+def write(text: str) -> None:
+    """Print text on stdout as it is."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        drop_output()
+
+
+def write_json(document: object) -> None:
+    """Print a document on stdout."""
+    write(json.dumps(document, indent=2) + "\n")
+
+
+def complain(text: str) -> None:
+    """Print text on stderr."""
+    try:
+        sys.stderr.write(text + "\n")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def drop_output() -> None:
+    """Send what is still to come on stdout nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class Screen:
+    """stdout for pictures: coloured boxes on a terminal, plain ASCII everywhere else and with NO_COLOR."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        from mig_manager.cli.render import PLAIN, Look
+
+        class Quiet(Console):
+            def on_broken_pipe(self) -> None:
+                self.quiet = True
+                drop_output()
+
+        console = Quiet(highlight=False, markup=False, emoji=False)
+        colour = console.is_terminal and not console.no_color and not console.is_dumb_terminal
+        self.look: Look = Look(True, console.encoding.startswith("utf")) if colour else PLAIN
+        self._console = console if colour else Quiet(color_system=None, force_terminal=False)
+
+    def lines(self, lines: Iterable[Text]) -> None:
+        """Print lines, never wrapped or cropped."""
+        for line in lines:
+            self._console.print(line, soft_wrap=True)

@@ -1,0 +1,277 @@
+"""Reads a state of GPUs from a file in the format that `export -o json` prints.
+
+Every mistake is an InputError that names the file, the place in it (`gpus[1].instances[0].start`), what was
+found and what is allowed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+from mig_manager.cli.documents import UNKNOWN_UUID, span
+from mig_manager.cli.errors import InputError
+from mig_manager.errors import MigManagerError
+from mig_manager.layouts.layout import GpuIdentity
+from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
+from mig_manager.layouts.suggest import nearest
+from mig_manager.planning.catalogue import GpuModel, find_model
+from mig_manager.planning.geometry import GpuGeometry, InstanceProfile, Placement
+from mig_manager.planning.profiles import resolve_profile
+from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, Inventory
+
+
+def read_state(path: Path) -> Inventory:
+    """Read a state file; `-` is stdin.
+
+    Raises:
+        InputError: the file cannot be read, or does not describe GPUs that can be.
+    """
+    file = "stdin" if path == Path("-") else str(path)
+    try:
+        text = sys.stdin.read() if file == "stdin" else path.read_text("utf-8")
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: is not text in UTF-8: {error.reason} at byte {error.start}") from error
+    return parse_state(text, file=file)
+
+
+def parse_state(text: str, *, file: str) -> Inventory:
+    """Read the text of a state file.
+
+    Raises:
+        InputError: the text does not describe GPUs that can be.
+    """
+    try:
+        value = json.loads(text, object_pairs_hook=_Pairs)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(
+            f"{file}: is not JSON: {error}; `mig-manager export -o json` prints such a file"
+        ) from error
+    root = _Field(value, "", file).mapping(required=("version", "gpus"))
+    version = root["version"].text()
+    if version != "v1":
+        root["version"].fail(f"found {version!r}; only v1 is known")
+    states: dict[int, GpuState] = {}
+    uuids: dict[str, int] = {}
+    for position, item in enumerate(root["gpus"].items()):
+        state = _gpu(item, position)
+        gpu = state.gpu
+        if gpu.index in states:
+            item.fail(f"GPU {gpu.index} stands in the file twice")
+        if gpu.uuid in uuids:
+            item.fail(f"has the uuid {gpu.uuid} of GPU {uuids[gpu.uuid]}")
+        states[gpu.index] = state
+        uuids[gpu.uuid] = gpu.index
+    if not states:
+        root["gpus"].fail("lists no GPU")
+    return Inventory(driver_version="", gpus=tuple(states[index] for index in sorted(states)))
+
+
+class _Pairs(list[tuple[str, object]]):
+    """A JSON object as it stands in the file, with duplicate keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A value and where it stands."""
+
+    value: object
+    place: str
+    file: str
+
+    def fail(self, problem: str) -> NoReturn:
+        raise InputError(f"{self.file}: {self.place or 'top level'}: {problem}")
+
+    def mapping(self, *, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, _Field]:
+        if not isinstance(self.value, _Pairs):
+            self.wrong("an object")
+        known = (*required, *optional)
+        fields: dict[str, _Field] = {}
+        for key, value in self.value:
+            if key not in known:
+                self.fail(f"unknown key {key!r}; {_did_you_mean(key, known)}known: {', '.join(known)}")
+            if key in fields:
+                self.fail(f"has the key {key!r} twice")
+            fields[key] = _Field(value, f"{self.place}.{key}" if self.place else key, self.file)
+        missing = [key for key in required if key not in fields]
+        if missing:
+            self.fail(f"has no {' and no '.join(map(repr, missing))}")
+        return fields
+
+    def items(self) -> list[_Field]:
+        if not isinstance(self.value, list) or isinstance(self.value, _Pairs):
+            self.wrong("a list")
+        return [_Field(item, f"{self.place}[{index}]", self.file) for index, item in enumerate(self.value)]
+
+    def text(self) -> str:
+        if not isinstance(self.value, str):
+            self.wrong("a text")
+        return self.value
+
+    def whole(self) -> int:
+        if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < 0:
+            self.wrong("a whole number, 0 or more")
+        return self.value
+
+    def flag(self) -> bool:
+        if not isinstance(self.value, bool):
+            self.wrong("true or false")
+        return self.value
+
+    def wrong(self, allowed: str) -> NoReturn:
+        if isinstance(self.value, list):
+            found = "an object" if isinstance(self.value, _Pairs) else "a list"
+        else:
+            found = json.dumps(self.value)
+        self.fail(f"found {found}; allowed is {allowed}")
+
+
+def _gpu(field: _Field, position: int) -> GpuState:
+    fields = field.mapping(
+        required=("model", "mig"),
+        optional=("index", "uuid", "instances", "pending", "busy", "device_id"),
+    )
+    try:
+        model = find_model(fields["model"].text())
+    except MigManagerError as error:
+        fields["model"].fail(error.message)
+    enabled = fields["mig"].flag()
+    pending = fields["pending"].flag() if "pending" in fields else enabled
+    if model.geometry is None and (enabled or pending):
+        fields["mig"].fail(f"{model.names[0]} has no MIG; allowed is false")
+    index = fields["index"].whole() if "index" in fields else position
+    instances = _instances(fields["instances"], model.geometry) if "instances" in fields else ()
+    if instances and not enabled:
+        fields["instances"].fail("a GPU with MIG off has no instances; allowed is []")
+    return GpuState(
+        gpu=GpuIdentity(
+            index=index,
+            uuid=_uuid(fields) or f"{UNKNOWN_UUID}{index}",
+            bus_id="",
+            model=model.names[0],
+            device_id=_device_id(fields, model),
+            subsystem_id=model.subsystem_ids[0] if model.subsystem_ids else 0,
+            mig_capable=model.geometry is not None,
+        ),
+        mig_current=enabled,
+        mig_pending=pending,
+        mode_change_needs_reset=model.mode_change_needs_reset,
+        geometry=model.geometry,
+        instances=instances,
+        busy=fields["busy"].flag() if "busy" in fields else False,
+    )
+
+
+def _uuid(fields: dict[str, _Field]) -> str | None:
+    return fields["uuid"].text() if "uuid" in fields and fields["uuid"].value is not None else None
+
+
+def _device_id(fields: dict[str, _Field], model: GpuModel) -> int:
+    if "device_id" not in fields:
+        return model.device_ids[0] if model.device_ids else 0
+    text = fields["device_id"].text()
+    if re.fullmatch("0x[0-9A-Fa-f]{1,8}", text) is None:
+        fields["device_id"].fail(f"found {text!r}; allowed is a PCI device id such as 0x20B210DE")
+    return int(text, 16)
+
+
+def _instances(field: _Field, geometry: GpuGeometry | None) -> tuple[GpuInstance, ...]:
+    items = field.items()
+    if geometry is None:
+        if items:
+            field.fail("this model has no MIG, thus no instances; allowed is []")
+        return ()
+    placed: list[tuple[_Field, GpuInstance]] = []
+    for item in items:
+        fields = item.mapping(required=("profile", "start"), optional=("size", "compute", "busy"))
+        profile = _profile(fields["profile"], geometry)
+        instance = GpuInstance(
+            id=None,
+            profile=profile.name,
+            profile_id=profile.profile_id,
+            placement=_placement(fields, profile, geometry),
+            compute=_compute(fields, profile, geometry),
+            busy=fields["busy"].flag() if "busy" in fields else False,
+        )
+        for other, earlier in placed:
+            shared = instance.placement.mask & earlier.placement.mask
+            if shared:
+                item.fail(
+                    f"{instance.profile} at {span(instance.placement)} lies on memory slice "
+                    f"{shared.bit_length() - 1}, where {other.place} ({earlier.profile} at "
+                    f"{span(earlier.placement)}) lies as well"
+                )
+        placed.append((item, instance))
+        if sum(earlier.profile == profile.name for _, earlier in placed) > profile.max_instances:
+            item.fail(f"{geometry.model} holds at most {profile.max_instances} x {profile.name}")
+    return tuple(sorted((instance for _, instance in placed), key=lambda instance: instance.placement))
+
+
+def _profile(field: _Field, geometry: GpuGeometry) -> InstanceProfile:
+    try:
+        return resolve_profile(geometry, MigProfile.parse(field.text()))
+    except ProfileSyntaxError as error:
+        field.fail(str(error))
+    except MigManagerError as error:
+        field.fail(error.message)
+
+
+def _placement(fields: dict[str, _Field], profile: InstanceProfile, geometry: GpuGeometry) -> Placement:
+    start = fields["start"].whole()
+    allowed = ", ".join(span(placement) for placement in profile.placements)
+    fitting = [placement for placement in profile.placements if placement.start == start]
+    if not fitting:
+        fields["start"].fail(
+            f"no {profile.name} of {geometry.model} starts at {start}; allowed slices: {allowed}"
+        )
+    if "size" not in fields:
+        return fitting[0]
+    size = fields["size"].whole()
+    if Placement(start, size) not in fitting:
+        fields["size"].fail(
+            f"no {profile.name} of {geometry.model} has {size} slices at {start}; allowed slices: {allowed}"
+        )
+    return Placement(start, size)
+
+
+def _compute(
+    fields: dict[str, _Field], profile: InstanceProfile, geometry: GpuGeometry
+) -> tuple[ComputeInstance, ...]:
+    busy = fields["busy"].flag() if "busy" in fields else False
+    if "compute" not in fields:
+        return (ComputeInstance(id=None, slices=profile.name.gpu_slices, placement=None, busy=busy),)
+    offered = {item.slices: item.max_instances for item in profile.compute}
+    slices: list[int] = []
+    for item in fields["compute"].items():
+        try:
+            device = MigProfile.parse(item.text())
+            holder = resolve_profile(geometry, device.gpu_instance).name
+        except ProfileSyntaxError as error:
+            item.fail(str(error))
+        except MigManagerError as error:
+            item.fail(error.message)
+        if holder != profile.name or device.compute_slices not in offered:
+            names = ", ".join(str(profile.name.split(count)) for count in offered)
+            item.fail(f"found {device}; a {profile.name} holds {names}")
+        slices.append(device.compute_slices)
+        if slices.count(device.compute_slices) > offered[device.compute_slices] or (
+            sum(slices) > profile.name.gpu_slices
+        ):
+            fields["compute"].fail(f"{_total(slices)} compute slices do not fit into a {profile.name}")
+    return tuple(ComputeInstance(id=None, slices=count, placement=None, busy=busy) for count in slices)
+
+
+def _total(slices: Iterable[int]) -> str:
+    return " + ".join(map(str, slices))
+
+
+def _did_you_mean(word: str, choices: Sequence[str]) -> str:
+    near = nearest(word, choices, 1)
+    return f"did you mean {near[0]!r}? " if near else ""

@@ -1,0 +1,97 @@
+"""Reading and changing our own Node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from mig_manager.cluster.client import Api, object_path
+from mig_manager.cluster.objects import JsonObject, Node
+from mig_manager.cluster.refusal import ApiError
+from mig_manager.cluster.wait import Deadline
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """What to change on a Node, and nothing else of it."""
+
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    """None removes the key. The same holds for annotations."""
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+    unschedulable: bool | None = None
+    """None leaves it as it is."""
+
+    def __or__(self, other: NodeChange) -> NodeChange:
+        """Both in one; `other` wins where both name the same key."""
+        return NodeChange(
+            labels={**self.labels, **other.labels},
+            annotations={**self.annotations, **other.annotations},
+            unschedulable=self.unschedulable if other.unschedulable is None else other.unschedulable,
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.labels or self.annotations or self.unschedulable is not None)
+
+    def as_patch(self, resource_version: str | None = None) -> JsonObject:
+        """As a JSON merge patch; with a resourceVersion it only applies to that version of the object."""
+        meta: JsonObject = {}
+        if self.labels:
+            meta["labels"] = dict(self.labels)
+        if self.annotations:
+            meta["annotations"] = dict(self.annotations)
+        if resource_version is not None:
+            meta["resourceVersion"] = resource_version
+        patch: JsonObject = {"metadata": meta} if meta else {}
+        if self.unschedulable is not None:
+            patch["spec"] = {"unschedulable": True if self.unschedulable else None}
+        return patch
+
+
+class NodeClient:
+    """The Node that we run on."""
+
+    def __init__(self, api: Api, name: str) -> None:
+        self.api = api
+        self.name = name
+        self._path = object_path("nodes", name)
+
+    def get(self, *, deadline: Deadline | None = None) -> Node:
+        """The Node now. Raises ApiError; status 404 if there is no such Node."""
+        return Node.from_json(self.api.get(self._path, deadline=deadline))
+
+    def patch(self, change: NodeChange, *, deadline: Deadline | None = None) -> Node:
+        """Carry out a change in one request whatever else has changed meanwhile. An empty change only reads.
+
+        Retried until the deadline; a single attempt without one. Raises ApiError.
+        """
+        if not change:
+            return self.get(deadline=deadline)
+        return Node.from_json(self.api.patch(self._path, change.as_patch(), deadline=deadline))
+
+    def update(
+        self,
+        compute: Callable[[Node], NodeChange | None],
+        *,
+        deadline: Deadline,
+        node: Node | None = None,
+    ) -> Node:
+        """Change the Node depending on what it is: read, compute, patch that very version.
+
+        When another writer comes between, it is read and computed again, until the deadline. `node`, if
+        given, is taken as read already. Nothing is written when `compute` gives None or an empty change.
+        Raises ApiError, and whatever `compute` raises.
+        """
+        while True:
+            node = node or self.get(deadline=deadline)
+            change = compute(node)
+            if not change:
+                return node
+            patch = change.as_patch(node.meta.resource_version)
+            try:
+                return Node.from_json(
+                    self.api.patch(self._path, patch, retry_conflict=False, deadline=deadline)
+                )
+            except ApiError as error:
+                if error.status != 409 or deadline.passed:
+                    raise
+                node = None

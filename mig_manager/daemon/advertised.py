@@ -1,0 +1,141 @@
+"""Which resources a device plugin advertises for GPUs of that shape, and whether it can at all.
+
+Source: NVIDIA's k8s-device-plugin, strategies none, single and mixed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from mig_manager.errors import MigManagerError, Reason
+from mig_manager.layouts.layout import NodeTarget
+from mig_manager.layouts.profile import MigProfile
+from mig_manager.planning.state import GpuState, Inventory
+
+GPU_RESOURCE = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How a device plugin multiplies GPUs (time-slicing): every resource so many times, perhaps renamed."""
+
+    suffix: str = ""
+    """`.shared` where the plugin renames what it shares."""
+    replicas: int = 1
+
+    @classmethod
+    def seen(cls, counts: Mapping[str, int], advertised: Mapping[str, int]) -> Sharing:
+        """What explains that GPUs with those counts are advertised so; no sharing if nothing does."""
+        for suffix in ("", ".shared"):
+            shown = {name.removesuffix(suffix): count for name, count in advertised.items()}
+            factors = {shown.get(name, 0) / count for name, count in counts.items() if count}
+            if len(factors) == 1 and (factor := factors.pop()) >= 1 and factor == int(factor):
+                sharing = cls(suffix, int(factor))
+                if sharing.of(counts) == dict(advertised):
+                    return sharing
+        return cls()
+
+    def of(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """What is advertised for GPUs with those counts."""
+        return {name + self.suffix: count * self.replicas for name, count in counts.items() if count}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShape:
+    """What of a GPU matters to a device plugin."""
+
+    index: int
+    mig: bool
+    devices: tuple[MigProfile, ...]
+    """One profile a MIG device."""
+
+
+def shapes_now(inventory: Inventory) -> tuple[GpuShape, ...]:
+    """The shapes of the GPUs as read."""
+    return tuple(_shape(state) for state in inventory.gpus)
+
+
+def shapes_wanted(target: NodeTarget, inventory: Inventory) -> tuple[GpuShape, ...]:
+    """The shapes once the target holds; GPUs that it does not select stay as they are."""
+    wanted = {one.gpu.index: one for one in target.gpus}
+    return tuple(
+        GpuShape(state.gpu.index, wanted[state.gpu.index].mig_enabled, wanted[state.gpu.index].devices)
+        if state.gpu.index in wanted
+        else _shape(state)
+        for state in inventory.gpus
+    )
+
+
+def _shape(state: GpuState) -> GpuShape:
+    devices = tuple(
+        instance.profile.split(one.slices) for instance in state.instances for one in instance.compute
+    )
+    return GpuShape(state.gpu.index, state.mig_current, devices)
+
+
+def resource_name(profile: MigProfile) -> str:
+    """`nvidia.com/mig-1g.10gb.me` for `1g.10gb+me`."""
+    return "nvidia.com/mig-" + str(profile).replace("+", ".")
+
+
+def expected_resources(shapes: Iterable[GpuShape], strategy: str) -> Mapping[str, int]:
+    """Counts by resource name that the plugin advertises, without time-slicing replicas.
+
+    Raises:
+        MigManagerError: StrategyMismatch where the plugin would refuse to start with such GPUs.
+    """
+    gpus = tuple(shapes)
+    if strategy == "mixed":
+        return _mixed(gpus)
+    if strategy == "single" and any(gpu.mig for gpu in gpus):
+        return _single(gpus)
+    return {GPU_RESOURCE: len(gpus)} if gpus else {}
+
+
+def _mixed(gpus: tuple[GpuShape, ...]) -> Mapping[str, int]:
+    counts: Counter[str] = Counter()
+    for gpu in gpus:
+        if not gpu.mig:
+            counts[GPU_RESOURCE] += 1
+        for device in gpu.devices:
+            if not device.whole:
+                raise _mismatch(
+                    "mixed",
+                    f"GPU {gpu.index} would hold {device}, and the device plugin advertises only compute "
+                    f"instances that fill their GPU instance, such as {device.gpu_instance}",
+                )
+            counts[resource_name(device)] += 1
+    return counts
+
+
+def _single(gpus: tuple[GpuShape, ...]) -> Mapping[str, int]:
+    plain = [gpu.index for gpu in gpus if not gpu.mig]
+    if plain:
+        raise _mismatch("single", f"GPU {plain[0]} would have MIG off while others have it on")
+    for gpu in gpus:
+        if not gpu.devices:
+            raise _mismatch("single", f"GPU {gpu.index} would be in MIG mode without any instance")
+    kinds = sorted({device for gpu in gpus for device in gpu.devices})
+    if len(kinds) > 1:
+        raise _mismatch(
+            "single", f"the node would hold {', '.join(map(str, kinds))}, and one kind is allowed"
+        )
+    return {GPU_RESOURCE: sum(len(gpu.devices) for gpu in gpus)}
+
+
+def _mismatch(strategy: str, what: str) -> MigManagerError:
+    return MigManagerError(
+        Reason.STRATEGY_MISMATCH,
+        f"the device plugin's MIG strategy on this node is {strategy!r}, and the layout does not suit it: {what}. "
+        "Set the strategy to 'mixed', choose a layout that suits it, or set MIG_MANAGER_CHECK_STRATEGY=false",
+    )
+
+
+def sharing_now(inventory: Inventory, strategy: str, advertised: Mapping[str, int]) -> Sharing:
+    """How the device plugin shares the GPUs as they are now; no sharing where it cannot be told."""
+    try:
+        return Sharing.seen(expected_resources(shapes_now(inventory), strategy), advertised)
+    except MigManagerError:
+        return Sharing()

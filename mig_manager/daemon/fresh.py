@@ -1,0 +1,71 @@
+"""Waiting until the kubelet advertises what the GPUs really are.
+
+A kubelet shows old numbers for a while, so numbers that merely look right prove nothing: they count only when
+they were seen to change, or were written after the new device plugin became ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Self
+
+from mig_manager.cluster.objects import Node, Pod
+from mig_manager.cluster.operands import Operand, new_ready_pod
+from mig_manager.cluster.resources import advertised, not_fresh
+from mig_manager.cluster.wait import Deadline
+from mig_manager.cluster.watch import ObjectWatch, watch_node
+from mig_manager.daemon.site import Site
+from mig_manager.errors import Reason
+
+
+class Advertised:
+    """Follows the GPU resources of our Node from before its device plugin goes until the new ones are there."""
+
+    def __init__(self, site: Site, pods: ObjectWatch[Pod], plugin: Operand, before: Node) -> None:
+        self._signal = site.signal
+        self._patterns = site.settings.gpu_resources
+        self._pods = pods
+        self._plugin = plugin
+        self._before = advertised(before, self._patterns)
+        self._old = frozenset(uid for uid, pod in pods.objects.items() if plugin.owns(pod))
+        self._changed = False
+        self._watch = watch_node(site.api, site.node.name, site.signal, observe=self._observe)
+
+    def __enter__(self) -> Self:
+        self._watch.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._watch.stop()
+
+    def wait(self, wanted: Mapping[str, int], deadline: Deadline, *, fresh: bool) -> None:
+        """Wait until exactly `wanted` is advertised (counts by resource name; zeros do not count).
+
+        With `fresh`, only numbers that a new plugin pod has published count.
+
+        Raises:
+            MigManagerError: ResourcesNotAdvertised; the message has both sets of numbers.
+        """
+        self._signal.wait_for(
+            lambda: self._obstacle(wanted, fresh) is None,
+            deadline,
+            lambda: f"The GPUs are as wanted, but {self._obstacle(wanted, fresh)}.",
+            reason=Reason.RESOURCES_NOT_ADVERTISED,
+        )
+
+    def _observe(self, node: Node) -> None:
+        if advertised(node, self._patterns) != self._before:
+            self._changed = True
+
+    def _obstacle(self, wanted: Mapping[str, int], fresh: bool) -> str | None:
+        node = self._watch.sole
+        if node is None:
+            return self._watch.problem or "the Node has not been read yet"
+        if not fresh:
+            return not_fresh(node, wanted, changed=True, plugin_ready=None, patterns=self._patterns)
+        plugin = new_ready_pod(self._pods.objects.values(), self._plugin, self._old)
+        if plugin is None:
+            return "no new device plugin pod is Ready yet"
+        ready: datetime | None = plugin.ready_since
+        return not_fresh(node, wanted, changed=self._changed, plugin_ready=ready, patterns=self._patterns)

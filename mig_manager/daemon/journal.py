@@ -1,0 +1,98 @@
+"""The journal: what a run has changed on the Node and must put back, kept on the Node itself.
+
+It is written in the same PATCH as the change that it records, so that a daemon that was killed at any
+point finds the originals when it starts again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mig_manager.daemon.advertised import Sharing
+from mig_manager.planning.state import Inventory
+
+JOURNAL_ANNOTATION = "mig-manager/journal"
+_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What must be put back."""
+
+    started_at: str
+    """RFC 3339: when the first pass of the run began."""
+    cordoned: bool
+    """Whether the cordon is ours: the node was schedulable before."""
+    allocatable: Mapping[str, int]
+    """The GPU resources that the node advertised before."""
+    sharing: Sharing = field(default_factory=Sharing)
+    """How the device plugin shared GPUs before."""
+    gpus: tuple[Mapping[str, Any], ...] = ()
+    """Modes, instances, placements and compute instances before; one JSON object a GPU."""
+    operands: Mapping[str, str] = field(default_factory=dict)
+    """Deploy labels that we paused, with their values before."""
+
+    def to_json(self) -> str:
+        """The annotation's value."""
+        return json.dumps(
+            {
+                "version": _VERSION,
+                "startedAt": self.started_at,
+                "cordoned": self.cordoned,
+                "allocatable": dict(self.allocatable),
+                "sharing": [self.sharing.suffix, self.sharing.replicas],
+                "operands": dict(self.operands),
+                "gpus": list(self.gpus),
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_annotations(cls, annotations: Mapping[str, str]) -> Journal | None:
+        """The journal of an unfinished run; None where there is none."""
+        text = annotations.get(JOURNAL_ANNOTATION)
+        if not text:
+            return None
+        try:
+            values = json.loads(text)
+            return cls(
+                started_at=str(values["startedAt"]),
+                cordoned=bool(values["cordoned"]),
+                allocatable=dict(values.get("allocatable", {})),
+                sharing=Sharing(*values.get("sharing", ())),
+                gpus=tuple(values.get("gpus", ())),
+                operands=dict(values.get("operands", {})),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+def gpus_before(inventory: Inventory) -> tuple[Mapping[str, Any], ...]:
+    """What the journal keeps of each GPU: enough to build it again exactly."""
+    return tuple(
+        {
+            "uuid": state.gpu.uuid,
+            "current": state.mig_current,
+            "pending": state.mig_pending,
+            "instances": [
+                {
+                    "profile": str(instance.profile),
+                    "id": instance.profile_id,
+                    "start": instance.placement.start,
+                    "size": instance.placement.size,
+                    "compute": [
+                        [one.slices, one.placement.start, one.placement.size]
+                        if one.placement
+                        else [one.slices]
+                        for one in instance.compute
+                    ],
+                }
+                for instance in state.instances
+            ],
+        }
+        for state in inventory.gpus
+        if state.gpu.mig_capable
+    )

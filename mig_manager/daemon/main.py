@@ -1,0 +1,111 @@
+"""The daemon's process: settings, clients, watches, the loop, and an orderly end."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from contextlib import ExitStack
+
+from loguru import logger
+
+from mig_manager import __version__
+from mig_manager.cluster.client import Api
+from mig_manager.cluster.events import EventRecorder
+from mig_manager.cluster.node import NodeClient
+from mig_manager.cluster.wait import Deadline, Signal
+from mig_manager.cluster.watch import watch_config_map, watch_node_meta
+from mig_manager.daemon.agent import Agent
+from mig_manager.daemon.books import BookSource, ConfigMapSource, FileSource
+from mig_manager.daemon.log import set_up_logging
+from mig_manager.daemon.settings import Settings, SettingsError, load_settings
+from mig_manager.daemon.site import Site
+from mig_manager.daemon.wish import Wishes
+from mig_manager.errors import MigManagerError
+from mig_manager.gpu.nvml import NvmlSource
+from mig_manager.gpu.work import WorkerOptions
+from mig_manager.gpu.worker import GpuWorker
+from mig_manager.host.driver import find_library
+
+_FIRST_LOOK = 10.0
+"""Seconds that the start waits for the layouts before it goes on without them."""
+
+
+def main() -> None:
+    """Run the daemon until SIGTERM or SIGINT. Exit code 2: the settings or the credentials do not fit."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    try:
+        settings = load_settings()
+        set_up_logging(settings)
+        api = Api.connect(settings.kubeconfig)
+    except (SettingsError, MigManagerError) as error:
+        sys.stderr.write(f"mig-manager: {error}\n")
+        sys.exit(2)
+    logger.info("mig-manager {} on node {}, API server {}", __version__, settings.node_name, api.server)
+    serve(settings, api)
+
+
+def serve(settings: Settings, api: Api) -> None:
+    """Watch over the Node until a signal asks to end."""
+    waker = Signal()
+    with ExitStack() as stack:
+        stack.enter_context(api)
+        node = stack.enter_context(watch_node_meta(api, settings.node_name, waker))
+        user = _user_layouts(settings, api, waker, stack)
+        events = EventRecorder(api, settings.node_name)
+        stack.callback(events.close)
+        site = Site(
+            settings=settings,
+            api=api,
+            node=NodeClient(api, settings.node_name),
+            events=events,
+            signal=waker,
+            wishes=Wishes(user, _default_layouts(settings, waker, stack)),
+            new_worker=lambda: _worker(settings),
+        )
+        agent = Agent(site, lambda: node.sole)
+        threading.Thread(target=_end_on_signal, args=(agent,), name="signals", daemon=True).start()
+        agent.serve()
+    logger.info("ended")
+
+
+def _user_layouts(settings: Settings, api: Api, waker: Signal, stack: ExitStack) -> BookSource:
+    if settings.config_file is not None:
+        return _followed(FileSource(settings.config_file, waker.notify), stack)
+    namespace, name = settings.layouts_namespace, settings.config_map_name
+    watch = stack.enter_context(watch_config_map(api, namespace, name, waker))
+    waker.wait(lambda: watch.synced or watch.problem, Deadline.after(_FIRST_LOOK))
+    return ConfigMapSource(watch, settings.config_map_key, f"{namespace}/{name}")
+
+
+def _default_layouts(settings: Settings, waker: Signal, stack: ExitStack) -> BookSource | None:
+    if settings.default_config_file is None:
+        return None
+    return _followed(FileSource(settings.default_config_file, waker.notify), stack)
+
+
+def _followed(source: FileSource, stack: ExitStack) -> FileSource:
+    source.start()
+    stack.callback(source.stop)
+    return source
+
+
+def _worker(settings: Settings) -> GpuWorker:
+    """A worker on the driver as it is at this moment; it may have been upgraded since the last run."""
+    source = NvmlSource(
+        library=None if settings.nvml_loader else find_library(settings.driver_root),
+        loader=settings.nvml_loader or None,
+        argument=settings.nvml_argument,
+    )
+    options = WorkerOptions(
+        parallel=settings.parallel_gpus,
+        in_use_window_s=settings.in_use_window,
+        call_timeout_s=settings.nvml_call_timeout,
+    )
+    return GpuWorker(source, options=options)
+
+
+def _end_on_signal(agent: Agent) -> None:
+    number = signal.sigwait({signal.SIGTERM, signal.SIGINT})
+    logger.info("{}: ending", signal.Signals(number).name)
+    agent.stop()

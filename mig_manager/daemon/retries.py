@@ -1,0 +1,64 @@
+"""When a failed run is tried again without anybody's help."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+from mig_manager.cluster.wait import Deadline
+from mig_manager.daemon.settings import Settings
+from mig_manager.daemon.status import Outcome, Phase
+from mig_manager.errors import Reason
+
+_LIMITED = frozenset({Reason.EVICTION_BLOCKED, Reason.DRAIN_TIMEOUT, Reason.GPU_IN_USE})
+"""After some attempts at these somebody has to change something: each one disturbs the node's users."""
+
+
+class Retries:
+    """Counts the attempts at one wish, and knows when the next is due."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._due: float | None = None
+        self.attempt = 1
+        """The number of the attempt that comes next; 1 for the first."""
+
+    def begin_anew(self) -> None:
+        """A new wish: forget the attempts at the former one."""
+        self._due = None
+        self.attempt = 1
+
+    def schedule(self, outcome: Outcome) -> str | None:
+        """Note how an attempt ended. Gives the time of the next one, RFC 3339; None for none."""
+        delay = self._delay(outcome)
+        if delay is None:
+            self._due = None
+            return None
+        self.attempt += 1
+        self._due = time.monotonic() + delay
+        return (
+            (datetime.now(UTC) + timedelta(seconds=delay))
+            .isoformat(timespec="seconds")
+            .replace("+00:00", "Z")
+        )
+
+    @property
+    def due(self) -> bool:
+        """Whether the next attempt's time has come."""
+        return self._due is not None and time.monotonic() >= self._due
+
+    def deadline(self) -> Deadline:
+        """When the next attempt is due; never, if none is planned."""
+        return Deadline.never() if self._due is None else Deadline(self._due)
+
+    def _delay(self, outcome: Outcome) -> float | None:
+        reason = outcome.reason
+        if reason is None or not reason.transient:
+            return None
+        if reason is Reason.NVML_ERROR and outcome.phase is Phase.VALIDATING:
+            return self._settings.driver_retry
+        if reason in _LIMITED and self.attempt >= self._settings.retry_attempts:
+            return None
+        return float(
+            min(self._settings.retry_first * 2.0 ** min(self.attempt - 1, 20), self._settings.retry_longest)
+        )

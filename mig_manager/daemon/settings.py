@@ -1,0 +1,196 @@
+"""The one list of settings: names, types, defaults and meaning all come from here.
+
+Environment variables carry NVIDIA's names where NVIDIA's mig-manager has the setting, else the prefix
+`MIG_MANAGER_`. Lists are JSON in the environment.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DrainMode = Literal["evict", "wait", "delete", "off"]
+Strategy = Literal["none", "single", "mixed"]
+Seconds = Annotated[float, Field(gt=0)]
+
+PREFIX = "MIG_MANAGER_"
+
+
+def _named(*names: str) -> AliasChoices:
+    """Environment variable names without the prefix: NVIDIA's own."""
+    return AliasChoices(*names)
+
+
+class Settings(BaseSettings):
+    """Everything that an administrator can set. Times are in seconds."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="ignore", frozen=True, populate_by_name=True, env_ignore_empty=True
+    )
+
+    node_name: str = Field(
+        default="",
+        validation_alias=_named("NODE_NAME", "node_name"),
+        description="Name of the Node that this daemon manages. Required.",
+    )
+    pod_name: str = Field(
+        default="",
+        validation_alias=_named("POD_NAME", "pod_name"),
+        description="Name of the daemon's own pod; Events name it as their source.",
+    )
+    pod_namespace: str = Field(
+        default="default",
+        validation_alias=_named("POD_NAMESPACE", "pod_namespace"),
+        description="Namespace of the daemon's own pod, and of its ConfigMap unless set otherwise.",
+    )
+    kubeconfig: Path | None = Field(
+        default=None,
+        validation_alias=_named("KUBECONFIG", "kubeconfig"),
+        description="Credentials file; without it the pod's service account is used.",
+    )
+
+    config_map_name: str = Field(
+        default="mig-manager-layouts", description="ConfigMap of layouts, watched through the API."
+    )
+    config_map_namespace: str = Field(
+        default="", description="Its namespace; empty means the daemon's own (POD_NAMESPACE)."
+    )
+    config_map_key: str = Field(default="config.yaml", description="The key that holds the layout file.")
+    config_file: Path | None = Field(
+        default=None,
+        validation_alias=_named("CONFIG_FILE", "config_file"),
+        description="Layout file, such as a mounted ConfigMap; read again when it changes. Replaces the ConfigMap.",
+    )
+    default_config_file: Path | None = Field(
+        default=None,
+        validation_alias=_named("DEFAULT_CONFIG_FILE", "default_config_file"),
+        description="Layout file that serves for names that neither the ConfigMap nor CONFIG_FILE has.",
+    )
+
+    driver_root: Path | None = Field(
+        default=None,
+        validation_alias=_named("DRIVER_ROOT_CTR_PATH", "driver_root"),
+        description="Where the driver's files lie in this container; libnvidia-ml.so.1 is looked for there first.",
+    )
+    nvml_loader: str = Field(
+        default="",
+        description="`package.module:function` that puts another NVML library in place; for simulations.",
+    )
+    nvml_argument: str = Field(default="", description="What that function is called with.")
+    nvml_call_timeout: Seconds = Field(
+        default=120.0, description="A driver call that takes longer is given up, and its process killed."
+    )
+    driver_retry: Seconds = Field(
+        default=10.0, description="How long to wait between two looks for a driver that is not there (yet)."
+    )
+    in_use_window: float = Field(
+        default=30.0,
+        ge=0,
+        description="How long a destroy that the driver answers with IN_USE is tried again.",
+    )
+    parallel_gpus: bool = Field(default=True, description="Work on the GPUs of a node at the same time.")
+    reset_command: tuple[str, ...] = Field(
+        default=("nvidia-smi", "--gpu-reset", "-i", "{gpus}"),
+        description="Command that resets GPUs, run inside the driver root; `{gpus}` becomes their UUIDs.",
+    )
+    reset_timeout: Seconds = Field(default=180.0, description="How long a reset may take.")
+
+    mig_strategy: Strategy = Field(
+        default="none",
+        description="The device plugin's MIG strategy where the Node has no label nvidia.com/mig.strategy.",
+    )
+    check_strategy: bool = Field(
+        default=True,
+        description="Refuse a layout that the device plugin cannot advertise under the node's strategy.",
+    )
+    gpu_resources: tuple[str, ...] = Field(
+        default=("nvidia.com/gpu*", "nvidia.com/mig-*"),
+        description="Patterns of resource names whose requests make a pod a GPU pod.",
+    )
+
+    drain_mode: DrainMode = Field(
+        default="evict",
+        description="How GPU pods leave: `evict`, `delete`, `wait` for their end, or `off` (none is made to).",
+    )
+    drain_timeout: Seconds = Field(
+        default=600.0, description="How long draining may take, grace periods included, before the run fails."
+    )
+    evict_bare_pods: bool = Field(
+        default=False, description="Also evict GPU pods that no controller brings back."
+    )
+    settle_timeout: Seconds = Field(
+        default=60.0, description="How long pods just bound to the node may take to be known to the kubelet."
+    )
+
+    operand_namespace: str = Field(
+        default="",
+        validation_alias=_named("DEFAULT_GPU_CLIENTS_NAMESPACE", "operand_namespace"),
+        description="Namespace of the GPU clients (device plugin, GFD, DCGM, validator); empty means any.",
+    )
+    operand_timeout: Seconds = Field(
+        default=300.0, description="How long the pods of paused operands may take to go."
+    )
+    resources_timeout: Seconds = Field(
+        default=360.0,
+        description="How long the kubelet may take to advertise the new resources. A kubelet without changes "
+        "reports every five minutes.",
+    )
+
+    retry_first: Seconds = Field(default=30.0, description="Wait before the first retry; doubles each time.")
+    retry_longest: Seconds = Field(default=600.0, description="The longest wait between two retries.")
+    retry_attempts: int = Field(
+        default=5,
+        ge=1,
+        description="Attempts at draining or freeing GPUs before only a change starts another.",
+    )
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Log level.")
+    log_format: Literal["auto", "text", "json"] = Field(
+        default="auto",
+        description="`text` for people, `json` lines for collectors; `auto`: text on a terminal.",
+    )
+
+    @property
+    def layouts_namespace(self) -> str:
+        """Where the ConfigMap of layouts lies."""
+        return self.config_map_namespace or self.pod_namespace
+
+
+def environment_name(field: str) -> str:
+    """The environment variable of a setting: NVIDIA's name where there is one, else `MIG_MANAGER_...`."""
+    alias = Settings.model_fields[field].validation_alias
+    if isinstance(alias, AliasChoices):
+        return str(alias.choices[0])
+    return PREFIX + field.upper()
+
+
+class SettingsError(ValueError):
+    """A setting does not fit. `str(error)` is one line a finding, for the user."""
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings from the environment.
+
+    Raises:
+        SettingsError: a value does not fit; the message names the variable, the value and what is allowed.
+    """
+    try:
+        settings = Settings(**overrides)
+    except ValidationError as error:
+        raise SettingsError(_in_words(error)) from None
+    if not settings.node_name:
+        raise SettingsError("NODE_NAME is not set: the daemon has to know which Node it manages")
+    return settings
+
+
+def _in_words(error: ValidationError) -> str:
+    """One line a finding."""
+    lines = []
+    for finding in error.errors():
+        place = str(finding["loc"][0]) if finding["loc"] else "settings"
+        name = environment_name(place) if place in Settings.model_fields else place
+        lines.append(f"{name}: {finding['input']!r} does not fit: {finding['msg']}")
+    return "\n".join(lines)

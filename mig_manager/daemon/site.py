@@ -1,0 +1,28 @@
+"""What a run works with: the clients of this node, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mig_manager.cluster.client import Api
+from mig_manager.cluster.events import EventRecorder
+from mig_manager.cluster.node import NodeClient
+from mig_manager.cluster.wait import Signal
+from mig_manager.daemon.settings import Settings
+from mig_manager.daemon.wish import Wishes
+from mig_manager.gpu.worker import GpuWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The node, seen from the daemon."""
+
+    settings: Settings
+    api: Api
+    node: NodeClient
+    events: EventRecorder
+    signal: Signal
+    wishes: Wishes
+    new_worker: Callable[[], GpuWorker]
+    """A fresh worker, not started. A run owns one, and closes it at its end."""

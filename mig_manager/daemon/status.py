@@ -1,0 +1,135 @@
+"""What stands on the Node about a run, and the words for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from mig_manager.errors import MigManagerError, Reason
+from mig_manager.planning.state import Inventory
+
+CONFIG_LABEL = "nvidia.com/mig.config"
+"""The wanted layout; the user's."""
+STATE_LABEL = "nvidia.com/mig.config.state"
+STRATEGY_LABEL = "nvidia.com/mig.strategy"
+STATUS_ANNOTATION = "mig-manager/status"
+GPUS_ANNOTATION = "mig-manager/gpus"
+LAYOUTS_ANNOTATION = "mig-manager/layouts"
+
+
+class State(StrEnum):
+    """Values of the state label, NVIDIA's words."""
+
+    PENDING = "pending"
+    SUCCESS = "success"
+    FAILED = "failed"
+    REBOOTING = "rebooting"
+
+
+class Phase(StrEnum):
+    """Where a run stands."""
+
+    VALIDATING = "Validating"
+    WAITING_FOR_SLOT = "WaitingForSlot"
+    CORDONING = "Cordoning"
+    DRAINING = "Draining"
+    PAUSING_OPERANDS = "PausingOperands"
+    APPLYING = "Applying"
+    RESUMING_OPERANDS = "ResumingOperands"
+    WAITING_FOR_RESOURCES = "WaitingForResources"
+    DONE = "Done"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The status annotation. Times are RFC 3339 in UTC, such as 2026-03-01T12:00:00Z."""
+
+    layout: str
+    state: State
+    phase: Phase
+    hash: str | None = None
+    """Hash of what the layout means on this node; None before it is known."""
+    reason: Reason | None = None
+    message: str | None = None
+    startedAt: str | None = None  # noqa: N815
+    finishedAt: str | None = None  # noqa: N815
+    attempt: int = 1
+    nextRetryAt: str | None = None  # noqa: N815
+    gpus: tuple[int, ...] = field(default=())
+    """Indices of the GPUs that the run changes."""
+
+    def to_json(self) -> str:
+        """Compact JSON, keys in the order of the fields, absent values left out."""
+        values = {name.name: getattr(self, name.name) for name in fields(self)}
+        return json.dumps({key: value for key, value in values.items() if value is not None and value != ()})
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Status | None:
+        """Read an annotation; None where there is none, or none that this version wrote."""
+        try:
+            values = json.loads(text or "null")
+            known = {name.name for name in fields(cls)}
+            kept: dict[str, Any] = {key: value for key, value in values.items() if key in known}
+            kept["state"] = State(kept["state"])
+            kept["phase"] = Phase(kept["phase"])
+            kept["reason"] = Reason(kept["reason"]) if kept.get("reason") else None
+            kept["gpus"] = tuple(kept.get("gpus", ()))
+            return cls(**kept)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    state: State
+    reason: Reason | None = None
+    message: str | None = None
+    phase: Phase = Phase.DONE
+    """Where it failed; Done for a success."""
+
+    @classmethod
+    def of(cls, error: MigManagerError, phase: Phase) -> Outcome:
+        """The outcome of a run that ended with that error in that phase."""
+        return cls(State.FAILED, error.reason, error.message, phase)
+
+
+def now() -> str:
+    """The time, RFC 3339 in UTC, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def gpus_annotation(inventory: Inventory) -> str:
+    """The GPUs as read, for people and tools that have no access to the node: JSON list, one object a GPU."""
+    return json.dumps(
+        [
+            {
+                "index": state.gpu.index,
+                "uuid": state.gpu.uuid,
+                "busId": state.gpu.bus_id,
+                "model": state.gpu.model,
+                "mig": state.mig_current if state.gpu.mig_capable else None,
+                "instances": [
+                    {
+                        "profile": str(instance.profile),
+                        "start": instance.placement.start,
+                        "size": instance.placement.size,
+                        "compute": [str(instance.profile.split(one.slices)) for one in instance.compute],
+                    }
+                    for instance in state.instances
+                ],
+            }
+            for state in inventory.gpus
+        ],
+        separators=(",", ":"),
+    )
+
+
+def strategy_of(labels: Mapping[str, str], default: str) -> str:
+    """The device plugin's strategy on that node: the label of GPU feature discovery, else the setting."""
+    return labels.get(STRATEGY_LABEL) or default

@@ -1,0 +1,305 @@
+"""Typed NVML calls on one GPU, its GPU instances and their compute instances.
+
+Every function name is NVML's own. Handles are only valid inside the session, and a GPU's only until its MIG
+mode is set: `Device.refresh` looks it up again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import byref, c_uint
+from typing import Any, TypeVar
+
+import pynvml
+
+from mig_manager.gpu import nvml as codes
+from mig_manager.gpu.nvml import Nvml, NvmlCallError, text
+from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, InstanceInfo, Process
+from mig_manager.planning.geometry import Engines, Placement
+
+_T = TypeVar("_T")
+
+_MOST_PROFILES = 64
+"""No driver knows that many; the end of an enumeration that never says INVALID_ARGUMENT."""
+_MOST_GPU_INSTANCES = 32
+"""A GPU has at most 15. Wider than the profile's instanceCount, which is wrong on A30."""
+_MOST_COMPUTE_INSTANCES = 32
+"""A GPU instance has at most 8."""
+_NO_INSTANCE = 0xFFFFFFFF
+
+
+class Device:
+    """A GPU."""
+
+    def __init__(self, nvml: Nvml, uuid: str, index: int, handle: Any = None) -> None:
+        self.nvml = nvml
+        self.uuid = uuid
+        self.index = index
+        self._handle = handle
+
+    def call(self, function: str, *args: object) -> Any:
+        """Call a function of NVML in the name of this GPU."""
+        return self.nvml.call(function, *args, gpu=self.index)
+
+    def refresh(self) -> Device:
+        """Look the handle up (again) by UUID."""
+        self._handle = self.call("nvmlDeviceGetHandleByUUID", self.uuid.encode())
+        return self
+
+    def mig_mode(self) -> tuple[bool, bool]:
+        """Current and pending MIG mode."""
+        current, pending = self.call("nvmlDeviceGetMigMode", self._handle)
+        return bool(current), bool(pending)
+
+    def set_mig_mode(self, enabled: bool) -> int:
+        """Ask for a MIG mode. Gives the activation status, which explains and does not decide."""
+        status = int(self.call("nvmlDeviceSetMigMode", self._handle, int(enabled)))
+        # The call may unbind the device; handles and attributes from before are void.
+        self.refresh()
+        return status
+
+    def memory(self) -> int:
+        """Total memory, bytes."""
+        return int(self.call("nvmlDeviceGetMemoryInfo", self._handle).total)
+
+    def before_hopper(self) -> bool:
+        """Whether the architecture is older than Hopper: its MIG mode changes with a reset only."""
+        try:
+            architecture = int(self.call("nvmlDeviceGetArchitecture", self._handle))
+            return architecture < pynvml.NVML_DEVICE_ARCH_HOPPER
+        except NvmlCallError as error:
+            if error.code not in (codes.FUNCTION_NOT_FOUND, codes.NOT_SUPPORTED):
+                raise
+            major, _ = self.call("nvmlDeviceGetCudaComputeCapability", self._handle)
+            return int(major) < 9
+
+    def profiles(self) -> tuple[GpuProfileInfo, ...]:
+        """The GPU-instance profiles that this GPU lists, by enum. Empty where it lists none with MIG off."""
+        return _enumerate(self._profile)
+
+    def _profile(self, enum: int) -> GpuProfileInfo:
+        info = _versioned(
+            lambda version: self.call(
+                "nvmlDeviceGetGpuInstanceProfileInfo", self._handle, enum, *((1,) if version == 1 else ())
+            )
+        )
+        return GpuProfileInfo(
+            enum=enum,
+            id=info.id,
+            slices=info.sliceCount,
+            instances=info.instanceCount,
+            multiprocessors=info.multiprocessorCount,
+            memory_mb=info.memorySizeMB,
+            engines=Engines(
+                copy=info.copyEngineCount,
+                decoder=info.decoderCount,
+                encoder=info.encoderCount,
+                jpeg=info.jpegCount,
+                ofa=info.ofaCount,
+            ),
+            name=text(info.name) if hasattr(info, "name") else None,
+        )
+
+    def placements(self, profile_id: int) -> tuple[Placement, ...]:
+        """Where instances of a profile may lie, whatever is there now; ascending."""
+        return _placements(
+            lambda array, count: self.call(
+                "nvmlDeviceGetGpuInstancePossiblePlacements", self._handle, profile_id, array, count
+            ),
+            pynvml.c_nvmlGpuInstancePlacement_t,
+        )
+
+    def instances(self, profile_id: int) -> tuple[Instance, ...]:
+        """The GPU instances of a profile, those without compute instances too."""
+        array = (pynvml.c_nvmlGpuInstance_t * _MOST_GPU_INSTANCES)()
+        count = c_uint(_MOST_GPU_INSTANCES)
+        self.call("nvmlDeviceGetGpuInstances", self._handle, profile_id, array, byref(count))
+        return tuple(Instance(self, handle) for handle in array[: count.value])
+
+    def instance(self, instance_id: int) -> Instance | None:
+        """The GPU instance with that id; None if there is none (any more)."""
+        try:
+            return Instance(self, self.call("nvmlDeviceGetGpuInstanceById", self._handle, instance_id))
+        except NvmlCallError as error:
+            if error.code == codes.NOT_FOUND:
+                return None
+            raise
+
+    def create(self, profile_id: int, placement: Placement) -> Instance:
+        """Create a GPU instance, always at an explicit placement."""
+        where = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)
+        handle = self.call("nvmlDeviceCreateGpuInstanceWithPlacement", self._handle, profile_id, byref(where))
+        return Instance(self, handle)
+
+    def mig_uuids(self) -> dict[tuple[int, int], str]:
+        """UUIDs of the MIG devices by GPU-instance and compute-instance id."""
+        found: dict[tuple[int, int], str] = {}
+        for index in range(self.call("nvmlDeviceGetMaxMigDeviceCount", self._handle)):
+            try:
+                handle = self.call("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, index)
+                key = (
+                    int(self.call("nvmlDeviceGetGpuInstanceId", handle)),
+                    int(self.call("nvmlDeviceGetComputeInstanceId", handle)),
+                )
+                found[key] = text(self.call("nvmlDeviceGetUUID", handle))
+            except NvmlCallError as error:
+                # Indices have holes, which some drivers call an invalid argument.
+                if error.code not in (codes.NOT_FOUND, codes.INVALID_ARGUMENT):
+                    raise
+        return found
+
+    def processes(self) -> tuple[Process, ...]:
+        """The processes that NVML shows on this GPU and its MIG devices."""
+        found: dict[Process, None] = {}
+        for kind in ("Compute", "Graphics"):
+            for version in ("_v3", "_v2"):
+                try:
+                    running = self.call(f"nvmlDeviceGet{kind}RunningProcesses{version}", self._handle)
+                except NvmlCallError as error:
+                    if error.code == codes.FUNCTION_NOT_FOUND:
+                        continue
+                    if error.code == codes.NOT_SUPPORTED:
+                        break
+                    raise
+                found.update((_process(each), None) for each in running)
+                break
+        return tuple(found)
+
+
+class Instance:
+    """A GPU instance."""
+
+    def __init__(self, device: Device, handle: Any) -> None:
+        self.device = device
+        self._handle = handle
+
+    def info(self) -> InstanceInfo:
+        """Id, profile and placement."""
+        return _info(self.device.call("nvmlGpuInstanceGetInfo", self._handle))
+
+    def destroy(self) -> None:
+        """Ask for its end; whether it is gone must be looked up."""
+        self.device.call("nvmlGpuInstanceDestroy", self._handle)
+
+    def compute_profiles(self) -> tuple[ComputeProfileInfo, ...]:
+        """The compute-instance profiles that this GPU instance offers, by enum."""
+        return _enumerate(self._compute_profile)
+
+    def _compute_profile(self, enum: int) -> ComputeProfileInfo:
+        shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+        info = _versioned(
+            lambda version: self.device.call(
+                "nvmlGpuInstanceGetComputeInstanceProfileInfo",
+                self._handle,
+                enum,
+                shared,
+                *((1,) if version == 1 else ()),
+            )
+        )
+        return ComputeProfileInfo(
+            enum=enum,
+            id=info.id,
+            slices=info.sliceCount,
+            instances=info.instanceCount,
+            multiprocessors=info.multiprocessorCount,
+        )
+
+    def compute_placements(self, profile_id: int) -> tuple[Placement, ...]:
+        """Where compute instances of a profile may lie, in compute slices; ascending."""
+        return _placements(
+            lambda array, count: self.device.call(
+                "nvmlGpuInstanceGetComputeInstancePossiblePlacements", self._handle, profile_id, array, count
+            ),
+            pynvml.c_nvmlComputeInstancePlacement_t,
+        )
+
+    def compute_instances(self, profile_id: int) -> tuple[Compute, ...]:
+        """The compute instances of a profile."""
+        array = (pynvml.c_nvmlComputeInstance_t * _MOST_COMPUTE_INSTANCES)()
+        count = c_uint(_MOST_COMPUTE_INSTANCES)
+        self.device.call("nvmlGpuInstanceGetComputeInstances", self._handle, profile_id, array, byref(count))
+        return tuple(Compute(self.device, handle) for handle in array[: count.value])
+
+    def create_compute(self, profile_id: int, placement: Placement | None) -> Compute:
+        """Create a compute instance; without a placement the device chooses one."""
+        if placement is None:
+            handle = self.device.call("nvmlGpuInstanceCreateComputeInstance", self._handle, profile_id)
+        else:
+            where = pynvml.c_nvmlComputeInstancePlacement_t(placement.start, placement.size)
+            handle = self.device.call(
+                "nvmlGpuInstanceCreateComputeInstanceWithPlacement", self._handle, profile_id, byref(where)
+            )
+        return Compute(self.device, handle)
+
+
+class Compute:
+    """A compute instance."""
+
+    def __init__(self, device: Device, handle: Any) -> None:
+        self.device = device
+        self._handle = handle
+        self._mig_device: Any = None
+
+    def info(self) -> InstanceInfo:
+        """Id, profile and placement (in compute slices)."""
+        info = self.device.call("nvmlComputeInstanceGetInfo_v2", self._handle)
+        self._mig_device = info.device
+        return _info(info)
+
+    def uuid(self) -> str | None:
+        """UUID of its MIG device, where nvmlComputeInstanceInfo_t leads to it; call `info` first.
+
+        The header calls that device the parent; drivers give the MIG device.
+        """
+        uuid = text(self.device.call("nvmlDeviceGetUUID", self._mig_device))
+        return uuid if uuid.startswith("MIG-") else None
+
+    def destroy(self) -> None:
+        """Ask for its end; whether it is gone must be looked up."""
+        self.device.call("nvmlComputeInstanceDestroy", self._handle)
+
+
+def _info(info: Any) -> InstanceInfo:
+    placement = Placement(int(info.placement.start), int(info.placement.size))
+    return InstanceInfo(int(info.id), int(info.profileId), placement)
+
+
+def _process(found: Any) -> Process:
+    gpu_instance, compute_instance = found.gpuInstanceId, found.computeInstanceId
+    return Process(int(found.pid), _instance_id(gpu_instance), _instance_id(compute_instance))
+
+
+def _instance_id(value: int | None) -> int | None:
+    return None if value is None or value == _NO_INSTANCE else int(value)
+
+
+def _enumerate(read: Callable[[int], _T]) -> tuple[_T, ...]:
+    """All answers for 0, 1, 2... until INVALID_ARGUMENT, without those that are NOT_SUPPORTED."""
+    found = []
+    for enum in range(_MOST_PROFILES):
+        try:
+            found.append(read(enum))
+        except NvmlCallError as error:
+            if error.code == codes.INVALID_ARGUMENT:
+                break
+            if error.code != codes.NOT_SUPPORTED:
+                raise
+    return tuple(found)
+
+
+def _versioned(call: Callable[[int], Any]) -> Any:
+    """The second version of a call, or the first one where the driver is too old for the second."""
+    try:
+        return call(2)
+    except NvmlCallError as error:
+        if error.code not in (codes.FUNCTION_NOT_FOUND, codes.ARGUMENT_VERSION_MISMATCH):
+            raise
+        return call(1)
+
+
+def _placements(call: Callable[[Any, Any], Any], struct: Any) -> tuple[Placement, ...]:
+    count = c_uint()
+    call(None, byref(count))
+    array = (struct * count.value)()
+    call(array, byref(count))
+    return tuple(sorted(Placement(int(p.start), int(p.size)) for p in array[: count.value]))

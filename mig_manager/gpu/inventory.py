@@ -1,0 +1,202 @@
+"""What the GPUs look like now, as NVML tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from mig_manager.gpu import nvml as codes
+from mig_manager.gpu.device import Device, Instance
+from mig_manager.gpu.nvml import Nvml, NvmlCallError, call_error, text
+from mig_manager.gpu.profiles import choose_compute, most_instances, profile_name, usual_compute
+from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, Process
+from mig_manager.layouts.layout import GpuIdentity
+from mig_manager.layouts.profile import MigProfile
+from mig_manager.planning.geometry import ComputeProfile, GpuGeometry, InstanceProfile
+from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState
+
+
+def find_gpus(nvml: Nvml) -> tuple[tuple[Device, GpuIdentity], ...]:
+    """All GPUs by PCI bus id, numbered from 0.
+
+    Raises:
+        NvmlCallError: a GPU cannot be opened. Leaving it out would give its number to another one.
+    """
+    found = []
+    for position in range(nvml.call("nvmlDeviceGetCount")):
+        try:
+            found.append(_open(nvml, position))
+        except NvmlCallError as error:
+            doing = f"opening GPU number {position} in NVML's order"
+            raise call_error(error.function, error.code, None, doing) from None
+    found.sort(key=lambda gpu: _bus_order(gpu[0].bus_id))
+    gpus = [(replace(identity, index=index), handle) for index, (identity, handle) in enumerate(found)]
+    return tuple((Device(nvml, gpu.uuid, gpu.index, handle), gpu) for gpu, handle in gpus)
+
+
+def _open(nvml: Nvml, position: int) -> tuple[GpuIdentity, Any]:
+    handle = nvml.call("nvmlDeviceGetHandleByIndex", position)
+    pci = nvml.call("nvmlDeviceGetPciInfo", handle)
+    identity = GpuIdentity(
+        index=position,
+        uuid=text(nvml.call("nvmlDeviceGetUUID", handle)),
+        bus_id=text(pci.busId).upper(),
+        model=text(nvml.call("nvmlDeviceGetName", handle)),
+        device_id=int(pci.pciDeviceId),
+        subsystem_id=int(pci.pciSubSystemId),
+        mig_capable=_mig_capable(Device(nvml, "", position, handle)),
+    )
+    return identity, handle
+
+
+def _bus_order(bus_id: str) -> tuple[int, ...]:
+    return tuple(int(part, 16) for part in bus_id.replace(".", ":").split(":"))
+
+
+def _mig_capable(device: Device) -> bool:
+    try:
+        device.mig_mode()
+    except NvmlCallError as error:
+        if error.code in (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND):
+            return False
+        raise
+    return True
+
+
+def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
+    """The state of one GPU."""
+    processes = device.processes()
+    outside = any(process.gpu_instance is None for process in processes)
+    if not gpu.mig_capable:
+        return GpuState(gpu, False, False, False, None, busy=outside)
+    current, pending = device.mig_mode()
+    memory = device.memory()
+    named = tuple((info, profile_name(info, memory)) for info in device.profiles())
+    instances: tuple[GpuInstance, ...] = ()
+    offers: dict[int, tuple[ComputeProfile, ...]] = {}
+    if current:
+        instances, offers = _Instances(device, processes).read(named)
+    geometry = _geometry(device, gpu.model, memory, named, offers) if named else _known(gpu)
+    return GpuState(
+        gpu=gpu,
+        mig_current=current,
+        mig_pending=pending,
+        mode_change_needs_reset=device.before_hopper(),
+        geometry=geometry,
+        instances=instances,
+        busy=outside,
+    )
+
+
+def _known(gpu: GpuIdentity) -> GpuGeometry | None:
+    """From the catalogue: older drivers list no profiles while MIG is off."""
+    # Reading the catalogue takes a good part of a worker's start, and hardly any worker needs it.
+    from mig_manager.planning.catalogue import model_of
+
+    model = model_of(gpu)
+    return model.geometry if model is not None else None
+
+
+class _Instances:
+    """Reads the GPU instances of one GPU, per profile.
+
+    A MIG device handle stands for a compute instance; by those, an instance without any would stay hidden.
+    """
+
+    def __init__(self, device: Device, processes: Sequence[Process]) -> None:
+        self.device = device
+        self.processes = processes
+        self._uuids: dict[tuple[int, int], str] | None = None
+
+    def read(
+        self, named: Sequence[tuple[GpuProfileInfo, MigProfile]]
+    ) -> tuple[tuple[GpuInstance, ...], dict[int, tuple[ComputeProfile, ...]]]:
+        """The GPU instances by placement, and the compute profiles that they offer, by GPU profile id."""
+        found: dict[tuple[int, int], GpuInstance] = {}
+        offers: dict[int, tuple[ComputeProfile, ...]] = {}
+        for profile, name in named:
+            compute_profiles: tuple[ComputeProfileInfo, ...] | None = None
+            for instance in self.device.instances(profile.id):
+                # What a GPU instance offers is the same for all of one profile.
+                if compute_profiles is None:
+                    compute_profiles = instance.compute_profiles()
+                    offers[profile.id] = _offered(instance, profile, compute_profiles)
+                read = self._instance(instance, name, compute_profiles)
+                found[read.profile_id, read.placement.start] = read
+        return tuple(sorted(found.values(), key=lambda each: each.placement)), offers
+
+    def _instance(
+        self, instance: Instance, name: MigProfile, profiles: Sequence[ComputeProfileInfo]
+    ) -> GpuInstance:
+        info = instance.info()
+        mine = [process for process in self.processes if process.gpu_instance == info.id]
+        compute: dict[int, ComputeInstance] = {}
+        for profile in profiles:
+            for each in instance.compute_instances(profile.id):
+                inner = each.info()
+                compute[inner.id] = ComputeInstance(
+                    id=inner.id,
+                    slices=profile.slices,
+                    placement=inner.placement,
+                    uuid=each.uuid() or self._uuid(info.id, inner.id),
+                    busy=any(process.compute_instance == inner.id for process in mine),
+                )
+        return GpuInstance(
+            id=info.id,
+            profile=name,
+            profile_id=info.profile_id,
+            placement=info.placement,
+            compute=tuple(compute[key] for key in sorted(compute)),
+            busy=bool(mine),
+        )
+
+    def _uuid(self, instance_id: int, compute_id: int) -> str | None:
+        if self._uuids is None:
+            self._uuids = self.device.mig_uuids()
+        return self._uuids.get((instance_id, compute_id))
+
+
+def _offered(
+    instance: Instance, profile: GpuProfileInfo, compute: Sequence[ComputeProfileInfo]
+) -> tuple[ComputeProfile, ...]:
+    chosen = (choose_compute(compute, slices, profile) for slices in sorted({p.slices for p in compute}))
+    return tuple(
+        ComputeProfile(info.id, info.slices, info.instances, instance.compute_placements(info.id))
+        for info in chosen
+        if info is not None
+    )
+
+
+def _geometry(
+    device: Device,
+    model: str,
+    memory: int,
+    named: Sequence[tuple[GpuProfileInfo, MigProfile]],
+    offers: dict[int, tuple[ComputeProfile, ...]],
+) -> GpuGeometry:
+    profiles: dict[MigProfile, InstanceProfile] = {}
+    for info, name in named:
+        if name in profiles:
+            # A variant that this version cannot tell from the one before; it stays out of what we create.
+            continue
+        placements = device.placements(info.id)
+        profiles[name] = InstanceProfile(
+            name=name,
+            profile_id=info.id,
+            enum=info.enum,
+            memory_mb=info.memory_mb,
+            multiprocessors=info.multiprocessors,
+            max_instances=most_instances(name, info, placements),
+            placements=placements,
+            engines=info.engines,
+            compute=offers.get(info.id) or usual_compute(info.slices),
+        )
+    return GpuGeometry(
+        model=model,
+        memory_slices=max((p.end for each in profiles.values() for p in each.placements), default=0),
+        compute_slices=max((info.slices for info, _ in named), default=0),
+        memory_mb=memory // 2**20,
+        profiles=tuple(profiles.values()),
+        source="device",
+    )

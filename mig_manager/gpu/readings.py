@@ -1,0 +1,52 @@
+"""What NVML tells, as values without handles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mig_manager.planning.geometry import Engines, Placement
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProfileInfo:
+    """nvmlGpuInstanceProfileInfo_t."""
+
+    enum: int
+    id: int
+    slices: int
+    instances: int
+    multiprocessors: int
+    memory_mb: int
+    engines: Engines
+    name: str | None
+    """Only from drivers that have the second version of the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeProfileInfo:
+    """nvmlComputeInstanceProfileInfo_t."""
+
+    enum: int
+    id: int
+    slices: int
+    instances: int
+    multiprocessors: int
+
+
+@dataclass(frozen=True, slots=True)
+class InstanceInfo:
+    """nvmlGpuInstanceInfo_t or nvmlComputeInstanceInfo_t, without the handles."""
+
+    id: int
+    profile_id: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that runs on a GPU."""
+
+    pid: int
+    gpu_instance: int | None
+    """None outside MIG."""
+    compute_instance: int | None

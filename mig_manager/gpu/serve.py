@@ -1,0 +1,165 @@
+"""The worker process: takes requests from a pipe, one at a time, and answers each.
+
+Its main thread only listens, so that it can tell a hung NVML call and hear that the work shall stop; a
+request runs in a thread of its own. It heeds no signal: a SIGTERM to the whole process group must not cut a
+change short. It ends when the pipe closes, also when the parent is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from typing import Literal
+
+from mig_manager.errors import MigManagerError, Reason
+from mig_manager.gpu import work
+from mig_manager.gpu.control import CallRecord, Control
+from mig_manager.gpu.nvml import NvmlSource
+from mig_manager.gpu.work import WorkerOptions
+from mig_manager.layouts.layout import GpuIdentity
+from mig_manager.planning.plan import NodePlan
+from mig_manager.planning.state import Inventory
+
+Operation = Literal["inventory", "release", "build"]
+Result = Inventory | tuple[GpuIdentity, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """The first message to a worker."""
+
+    source: NvmlSource
+    options: WorkerOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Work to do."""
+
+    operation: Operation
+    plan: NodePlan | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of a request."""
+
+    result: Result
+    error: MigManagerError | None
+    records: tuple[CallRecord, ...]
+    hung: str | None = None
+    """What the worker is stuck in, in words, when it must be killed."""
+
+
+class _Job:
+    """One request under way."""
+
+    def __init__(self, server: _Server, request: Request) -> None:
+        self.control = Control()
+        self.started = time.monotonic()
+        self._server = server
+        self._request = request
+        self._lock = threading.Lock()
+        self.answered = False
+        self.thread = threading.Thread(target=self._run, name=request.operation, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            result, error = self._work(), None
+        except MigManagerError as failure:
+            result, error = None, failure
+        except Exception as failure:  # noqa: BLE001 -- the parent must hear of it, in words
+            result, error = None, _unexpected(self._request.operation, failure)
+        self.answer(Reply(result, error, tuple(self.control.records)))
+
+    def _work(self) -> Result:
+        setup, plan = self._server.setup, self._request.plan
+        if plan is None:
+            return work.inventory(setup.source, setup.options, self.control)
+        do = work.release if self._request.operation == "release" else work.build
+        return do(plan, setup.source, setup.options, self.control)
+
+    def answer(self, reply: Reply) -> None:
+        """Send the reply, once."""
+        with self._lock:
+            if not self.answered:
+                self.answered = True
+                self._server.connection.send(reply)
+
+    def overdue(self, options: WorkerOptions) -> tuple[float, str]:
+        """Seconds until it counts as hung, and what to say then."""
+        now = time.monotonic()
+        call = self.control.oldest_call()
+        spent = now - self.started
+        what = "between NVML calls"
+        left = min(options.call_timeout_s, options.request_timeout_s - spent)
+        if call is not None:
+            age = now - call.started
+            place = "NVML" if call.gpu is None else f"GPU {call.gpu}"
+            what = f"{place}: {call.function} has not come back for {age:.1f} s"
+            left = min(options.call_timeout_s - age, options.request_timeout_s - spent)
+        return left, f"{what}. The call is given up and its process ended."
+
+
+class _Server:
+    def __init__(self, connection: Connection, stop_fd: int) -> None:
+        self.connection = connection
+        self._stop_fd = stop_fd
+        self.setup: Setup = connection.recv()
+        self._job: _Job | None = None
+        self._stopped = False
+
+    def run(self) -> None:
+        """Listen until the pipe closes."""
+        while True:
+            job = self._job if self._job is not None and not self._job.answered else None
+            left, message = (None, "") if job is None else job.overdue(self.setup.options)
+            if job is not None and left is not None and left <= 0:
+                job.answer(Reply(None, None, tuple(job.control.records), hung=message))
+                continue
+            heard = wait([self.connection] if self._stopped else [self.connection, self._stop_fd], left)
+            if self._stop_fd in heard:
+                self._stopped = True
+                if job is not None:
+                    job.control.interrupt()
+            if self.connection in heard:
+                self._start(self.connection.recv())
+
+    def _start(self, request: Request) -> None:
+        self._job = _Job(self, request)
+        if self._stopped:
+            self._job.control.interrupt()
+        self._job.thread.start()
+
+    def finish(self) -> None:
+        """The parent is gone: let the call in hand come back, and begin no other."""
+        if self._job is not None:
+            self._job.control.interrupt()
+            self._job.thread.join(self.setup.options.call_timeout_s)
+
+
+def _unexpected(operation: Operation, failure: Exception) -> MigManagerError:
+    return MigManagerError(
+        Reason.NVML_ERROR, f"The GPU worker failed in {operation}: {type(failure).__name__}: {failure}"
+    )
+
+
+def main() -> None:
+    """Serve the pipe whose file descriptor is the first argument; the second one says stop."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    server = None
+    try:
+        server = _Server(Connection(int(sys.argv[1])), int(sys.argv[2]))
+        server.run()
+    except (EOFError, OSError):
+        if server is not None:
+            server.finish()
+    finally:
+        # Threads that hang in the driver must not keep the process alive.
+        os._exit(0)

@@ -1,0 +1,203 @@
+"""The worker: NVML in a process of its own, as seen from the process that uses it.
+
+A hung driver call can be killed, a crash in the driver takes nothing along, a library that an upgrade has
+replaced is never stale, and nothing of NVML stays open here.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Self, cast
+
+from mig_manager.errors import MigManagerError, Reason
+from mig_manager.gpu.control import CallRecord
+from mig_manager.gpu.nvml import NvmlSource
+from mig_manager.gpu.serve import Operation, Reply, Request, Result, Setup
+from mig_manager.gpu.work import WorkerOptions
+from mig_manager.layouts.layout import GpuIdentity
+from mig_manager.planning.plan import NodePlan
+from mig_manager.planning.state import Inventory
+
+__all__ = ["GpuWorker", "LostWorkerError", "WorkerOptions"]
+
+_GRACE_S = 5.0
+"""How much later than its own deadline a worker may answer before it is killed unheard."""
+
+
+class LostWorkerError(MigManagerError):
+    """The worker process died, or was killed because a call never came back. What it had done is not known.
+
+    `hung` tells the second from the first: the GPU may hang on.
+    """
+
+    def __init__(self, message: str, *, hung: bool) -> None:
+        super().__init__(Reason.NVML_ERROR, message)
+        self.hung = hung
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (partial(type(self), hung=self.hung), (self.message,))
+
+
+class GpuWorker:
+    """The GPUs of this node, through a worker process. One request at a time; use as a context manager.
+
+    The process starts at the first request, or earlier with `start`, and ends with `close`.
+    """
+
+    def __init__(self, source: NvmlSource, *, options: WorkerOptions | None = None) -> None:
+        self.source = source
+        self.options = options or WorkerOptions()
+        self.calls: list[CallRecord] = []
+        """Every NVML call so far, in the order of its return; also those of failed requests."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: Connection | None = None
+        self._stop_fd = -1
+        self._stopped = False
+        self._lock = threading.Lock()
+        self._starting = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the process, if none is there, and come back at once; it gets ready meanwhile.
+
+        Raises:
+            MigManagerError: NVML_ERROR; the system starts no process.
+        """
+        with self._starting:
+            if self._process is None or self._process.poll() is not None:
+                self._end(0)
+                self._spawn()
+
+    def _spawn(self) -> None:
+        ours, theirs = socket.socketpair()
+        hear, say = os.pipe()
+        try:
+            fds = (theirs.fileno(), hear)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "mig_manager.gpu", *map(str, fds)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            os.close(say)
+            raise MigManagerError(
+                Reason.NVML_ERROR, f"The GPU worker process cannot be started: {error.strerror or error}."
+            ) from None
+        finally:
+            theirs.close()
+            os.close(hear)
+        self._connection = Connection(ours.detach())
+        self._stop_fd = say
+        with suppress(OSError):  # a worker that died at once is told of by the first request
+            self._connection.send(Setup(self.source, self.options))
+
+    def inventory(self) -> Inventory:
+        """What all GPUs look like now.
+
+        Raises:
+            MigManagerError: NVML_ERROR; LostWorkerError, as from every request.
+        """
+        return cast(Inventory, self._request("inventory", None))
+
+    def release(self, plan: NodePlan) -> tuple[GpuIdentity, ...]:
+        """Destroy what goes and set the MIG modes. Gives the GPUs whose mode is pending until a reset.
+
+        Raises:
+            MigManagerError: GPU_IN_USE, NVML_ERROR, VERIFY_FAILED, INTERRUPTED.
+        """
+        return cast("tuple[GpuIdentity, ...]", self._request("release", plan))
+
+    def build(self, plan: NodePlan) -> None:
+        """Create what is new.
+
+        Raises:
+            MigManagerError: GPU_IN_USE, NVML_ERROR (PlacementRefusedError where the GPU has no room for an
+                instance), REBOOT_REQUIRED, VERIFY_FAILED, INTERRUPTED.
+        """
+        self._request("build", plan)
+
+    def stop_after_call(self) -> None:
+        """Begin no further change: the request in hand fails with INTERRUPTED when its call comes back.
+
+        So do all later `release` and `build`. May be called from any thread and from a signal handler.
+        """
+        self._stopped = True
+        if self._stop_fd >= 0:
+            with suppress(OSError):
+                os.write(self._stop_fd, b"x")
+
+    def close(self, patience_s: float = 10.0) -> None:
+        """End the process: at once if it is idle, else when its NVML call comes back, in the end by force."""
+        self._end(patience_s)
+
+    def _request(self, operation: Operation, plan: NodePlan | None) -> Result:
+        with self._lock:
+            if self._stopped and plan is not None:
+                raise MigManagerError(Reason.INTERRUPTED, "The change of the GPUs was interrupted.")
+            reply = self._exchange(Request(operation, plan))
+        self.calls.extend(reply.records)
+        if reply.hung is not None:
+            self._end(0)
+            raise LostWorkerError(reply.hung, hung=True)
+        if reply.error is not None:
+            raise reply.error
+        return reply.result
+
+    def _exchange(self, request: Request) -> Reply:
+        self.start()
+        assert self._connection is not None
+        timeout = self.options.request_timeout_s + _GRACE_S
+        try:
+            self._connection.send(request)
+            if self._connection.poll(timeout):
+                return cast(Reply, self._connection.recv())
+        except (EOFError, OSError):
+            status = self._end(_GRACE_S)
+            message = f"The GPU worker process died during {request.operation}: {status}."
+            raise LostWorkerError(message, hung=False) from None
+        self._end(0)
+        raise LostWorkerError(
+            f"The GPU worker process has not answered {request.operation} for {timeout:g} s and was killed.",
+            hung=True,
+        )
+
+    def _end(self, patience_s: float) -> str:
+        """End the process; says how it ended."""
+        process, self._process = self._process, None
+        connection, self._connection = self._connection, None
+        stop_fd, self._stop_fd = self._stop_fd, -1
+        if connection is not None:
+            connection.close()
+        if stop_fd >= 0:
+            os.close(stop_fd)
+        if process is None:
+            return "not running"
+        with suppress(subprocess.TimeoutExpired):
+            return _status(process.wait(patience_s))
+        process.kill()
+        # A process that hangs inside the kernel outlives even this; it must not take us along.
+        with suppress(subprocess.TimeoutExpired):
+            return _status(process.wait(_GRACE_S))
+        return f"pid {process.pid} does not end even by SIGKILL"
+
+
+def _status(code: int) -> str:
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"

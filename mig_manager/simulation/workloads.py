@@ -1,0 +1,84 @@
+"""Pods that people run on the simulated node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mig_manager.simulation.objects import Object
+
+NAMESPACE = "ml"
+
+
+def pod_spec(
+    image: str,
+    resources: Mapping[str, int | str],
+    *,
+    init_resources: Mapping[str, int | str] | None = None,
+    **more: Any,
+) -> Object:
+    """A pod spec of one container with these limits, and an init container with `init_resources`."""
+    spec: Object = {"containers": [_container("main", image, resources)], **more}
+    if init_resources is not None:
+        spec["initContainers"] = [_container("prepare", image, init_resources)]
+    return spec
+
+
+def pod(
+    name: str,
+    spec: Object,
+    *,
+    namespace: str = NAMESPACE,
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+) -> Object:
+    """A pod that no controller owns."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "labels": dict(labels or {"app": name}),
+            "annotations": dict(annotations or {}),
+        },
+        "spec": spec,
+    }
+
+
+def deployment(
+    name: str,
+    replicas: int,
+    spec: Object,
+    *,
+    namespace: str = NAMESPACE,
+    annotations: Mapping[str, str] | None = None,
+) -> Object:
+    """A Deployment whose pods are labelled `app: <name>` and carry the annotations."""
+    labels = {"app": name}
+    return {
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels, "annotations": dict(annotations or {})},
+                "spec": spec,
+            },
+        },
+    }
+
+
+def disruption_budget(name: str, app: str, *, namespace: str = NAMESPACE, **limits: int | str) -> Object:
+    """A PodDisruptionBudget for pods labelled `app`; `limits`: `minAvailable` or `maxUnavailable`."""
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"selector": {"matchLabels": {"app": app}}, **limits},
+    }
+
+
+def _container(name: str, image: str, resources: Mapping[str, int | str]) -> Object:
+    return {
+        "name": name,
+        "image": image,
+        "command": ["python"],
+        "resources": {"limits": {key: str(value) for key, value in resources.items()}},
+    }

@@ -1,0 +1,186 @@
+"""A whole simulated cluster: API server, controllers, a GPU node, the GPU Operator's pods, and workloads."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from mig_manager.planning.catalogue import parse_gpus
+from mig_manager.simulation import operands
+from mig_manager.simulation.apiserver import ApiServer
+from mig_manager.simulation.controllers import Controllers
+from mig_manager.simulation.delays import Delays
+from mig_manager.simulation.deviceplugin import PluginError, Strategy, device_map
+from mig_manager.simulation.examples import layout_file, workloads
+from mig_manager.simulation.gpus import SimulatedGpus
+from mig_manager.simulation.hardware import Hardware
+from mig_manager.simulation.kubelet import Kubelet
+from mig_manager.simulation.loop import Loop
+from mig_manager.simulation.objects import Change, Object
+from mig_manager.simulation.podspec import is_finished, is_ready
+from mig_manager.simulation.resources import CONFIGMAPS, DAEMON_SETS, NAMESPACES, NODES, PODS
+from mig_manager.simulation.store import MemoryStore
+from mig_manager.simulation.workloads import NAMESPACE as WORKLOADS
+
+T = TypeVar("T")
+
+NAMESPACE = "mig-manager"
+CONFIG_MAP = "mig-manager-layouts"
+CONFIG_KEY = "config.yaml"
+
+
+class SimulatedCluster:
+    """Runs from enter to exit of the context manager. Real time; the delays say how long things take."""
+
+    def __init__(
+        self,
+        directory: Path,
+        gpus: str = "2xA100-SXM4-80GB",
+        *,
+        delays: Delays | None = None,
+        strategy: Strategy = "mixed",
+        node: str = "gpu-node-1",
+        layouts: str | None = None,
+        workloads: bool = True,
+        dcgm: bool = False,
+        gpu_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """State files and the kubeconfig go into `directory`.
+
+        `gpus`: as on the command line; `layouts`: text of the layout file, else an example that suits
+        the GPUs; `workloads`: run some pods beside the operands; `dcgm`: with a DCGM host engine;
+        `gpu_options`: see GpuOptions.
+
+        Raises:
+            MigManagerError: `gpus` cannot be read.
+        """
+        models = parse_gpus(gpus)
+        self.node = node
+        self.strategy = strategy
+        self.delays = delays or Delays()
+        self.layouts = layout_file(models) if layouts is None else layouts
+        self.gpus = SimulatedGpus.create(directory / "gpus.json", models, **(gpu_options or {}))
+        self.gpus.latency(**self.delays.nvml, reset=self.delays.reset)
+        self.hardware = Hardware(self.gpus)
+        self.store = MemoryStore()
+        self.api = ApiServer(self.store)
+        self.kubeconfig = directory / "kubeconfig"
+        self._models = models
+        self._with_workloads = workloads
+        self._dcgm = dcgm
+        self._loop = Loop("simulated-cluster")
+        self._controllers = Controllers(self.store, self._loop, delay=self.delays.controller)
+        capable = any(model.geometry is not None for model in models)
+        self.kubelet = Kubelet(
+            self.store,
+            self.hardware,
+            self._loop,
+            name=node,
+            delays=self.delays,
+            programs=operands.PROGRAMS,
+            labels=operands.node_labels(mig_capable=capable),
+        )
+        self._leave: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Self:
+        self.api.start()
+        self.api.write_kubeconfig(self.kubeconfig)
+        self._leave = self.store.subscribe(self._changed)
+        self._loop.start()
+        self._loop.call(self.kubelet.start)
+        for name in (operands.NAMESPACE, NAMESPACE, WORKLOADS):
+            self.store.create(NAMESPACES, {"metadata": {"name": name}})
+        meta = {"name": CONFIG_MAP, "namespace": NAMESPACE}
+        self.store.create(CONFIGMAPS, {"metadata": meta, "data": {CONFIG_KEY: self.layouts}})
+        for each in operands.daemon_sets(self.strategy, dcgm=self._dcgm):
+            self.store.create(DAEMON_SETS, each)
+        if self._with_workloads:
+            for resource, obj in workloads(self._models, self.strategy):
+                self.store.create(resource, obj)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+        self.api.stop()
+        self._loop.close()
+
+    def daemon_environment(self) -> dict[str, str]:
+        """What `python -m mig_manager.daemon` needs, on top of its usual environment, to manage this node."""
+        reset = [sys.executable, "-m", "mig_manager.simulation.nvidia_smi", "--state", str(self.gpus.path)]
+        return {
+            "KUBECONFIG": str(self.kubeconfig),
+            "NODE_NAME": self.node,
+            "POD_NAMESPACE": NAMESPACE,
+            "DEFAULT_GPU_CLIENTS_NAMESPACE": operands.NAMESPACE,
+            "MIG_MANAGER_CONFIG_MAP_NAME": CONFIG_MAP,
+            "MIG_MANAGER_CONFIG_MAP_NAMESPACE": NAMESPACE,
+            "MIG_MANAGER_CONFIG_MAP_KEY": CONFIG_KEY,
+            "MIG_MANAGER_MIG_STRATEGY": self.strategy,
+            "MIG_MANAGER_NVML_LOADER": "mig_manager.simulation.nvml:install",
+            "MIG_MANAGER_NVML_ARGUMENT": str(self.gpus.path),
+            "MIG_MANAGER_RESET_COMMAND": json.dumps([*reset, "--gpu-reset", "-i", "{gpus}"]),
+        }
+
+    def wait_for(self, look: Callable[[], T | None], what: str, *, timeout: float = 10.0) -> T:
+        """What `look` returns, once that is true; it is called again after every change in the API.
+
+        Raises:
+            TimeoutError: names `what`.
+        """
+        changed = threading.Event()
+        leave = self.store.subscribe(lambda _: changed.set())
+        deadline = time.monotonic() + timeout
+        try:
+            while True:
+                changed.clear()
+                found = look()
+                if found:
+                    return found
+                if not changed.wait(max(deadline - time.monotonic(), 0.0)):
+                    raise TimeoutError(f"{what}: not within {timeout:g} s")
+        finally:
+            leave()
+
+    def wait_ready(self, *, timeout: float = 30.0) -> None:
+        """Wait until every operand is ready and the node offers what its GPUs hold now.
+
+        Raises:
+            TimeoutError: also where the GPUs do not suit the strategy, so that the plugin cannot start.
+        """
+        self.wait_for(self._ready, "operands and resources of the node", timeout=timeout)
+
+    def node_object(self) -> Object:
+        """The Node as it is now; KeyError if it was deleted."""
+        found = self.store.get(NODES, None, self.node)
+        if found is None:
+            raise KeyError(self.node)
+        return found
+
+    def allocatable(self) -> dict[str, int]:
+        """The extended resources that the Node offers, those with 0 too."""
+        held = self.node_object()["status"]["allocatable"]
+        return {name: int(amount) for name, amount in held.items() if name.startswith("nvidia.com/")}
+
+    def _ready(self) -> bool:
+        sets = self.store.snapshot(DAEMON_SETS, operands.NAMESPACE)[0]
+        pods = [each for each in self.store.snapshot(PODS, operands.NAMESPACE)[0] if not is_finished(each)]
+        wanted = sum(each.get("status", {}).get("desiredNumberScheduled", 1) for each in sets)
+        if len(pods) != wanted or not all(is_ready(each) for each in pods):
+            return False
+        try:
+            held = {name: len(ids) for name, ids in device_map(self.hardware.gpus(), self.strategy).items()}
+        except PluginError:
+            return False
+        return held == {name: amount for name, amount in self.allocatable().items() if amount}
+
+    def _changed(self, change: Change) -> None:
+        self._loop.post(lambda: self._dispatch(change))
+
+    def _dispatch(self, change: Change) -> None:
+        self.kubelet.changed(change)
+        self._controllers.changed(change)

@@ -1,0 +1,191 @@
+"""Changes of a Node touch our own keys and nothing else."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from mig_manager.cluster.client import Api, collection_path
+from mig_manager.cluster.events import EventRecorder
+from mig_manager.cluster.node import NodeChange, NodeClient
+from mig_manager.cluster.objects import Node
+from mig_manager.cluster.refusal import ApiError
+from mig_manager.cluster.wait import Deadline, Signal
+from mig_manager.cluster.watch import WatchOptions, watch_config_map, watch_node, watch_node_meta
+from mig_manager.errors import Reason
+from mig_manager.simulation.api.faults import Fault
+from mig_manager.simulation.apiserver import ApiServer
+from tests.cluster.cluster import PATIENCE_S, Cluster
+
+
+@pytest.fixture
+def node(cluster: Cluster) -> NodeClient:
+    return NodeClient(cluster.api, cluster.node)
+
+
+def test_a_patch_sets_removes_and_leaves(node: NodeClient) -> None:
+    node.patch(NodeChange(labels={"theirs": "1", "ours": "1"}, annotations={"note": "x"}, unschedulable=True))
+    before = node.get()
+    assert (before.unschedulable, before.meta.annotations["note"]) == (True, "x")
+    after = node.patch(NodeChange(labels={"ours": None}, annotations={"note": "y", "new": "z"}))
+    assert (after.meta.labels["theirs"], "ours" in after.meta.labels) == ("1", False)
+    assert (after.meta.annotations["note"], after.meta.annotations["new"]) == ("y", "z")
+    assert after.unschedulable
+    assert not node.patch(NodeChange(unschedulable=False)).unschedulable
+
+
+def test_an_empty_change_writes_nothing(node: NodeClient) -> None:
+    before = node.get()
+    assert node.patch(NodeChange()).meta.resource_version == before.meta.resource_version
+    assert node.update(lambda _: None, deadline=Deadline.after(PATIENCE_S)) == before
+
+
+def test_two_changes_in_one_the_later_wins() -> None:
+    first = NodeChange(labels={"a": "1", "b": "1"}, unschedulable=True)
+    second = NodeChange(labels={"b": None}, annotations={"c": "1"})
+    assert (first | second).as_patch() == {
+        "metadata": {"labels": {"a": "1", "b": None}, "annotations": {"c": "1"}},
+        "spec": {"unschedulable": True},
+    }
+    assert (first | NodeChange(unschedulable=False)).unschedulable is False
+
+
+def test_an_update_is_never_based_on_an_old_version(node: NodeClient) -> None:
+    """Another writer changes the node between our read and our patch, twice."""
+    seen: list[str] = []
+
+    def count(now: Node) -> NodeChange:
+        value = now.meta.labels.get("count", "0")
+        seen.append(value)
+        if len(seen) < 3:
+            node.patch(NodeChange(labels={"count": str(int(value) + 10)}))
+        return NodeChange(labels={"count": str(int(value) + 1)})
+
+    after = node.update(count, deadline=Deadline.after(PATIENCE_S))
+    assert seen == ["0", "10", "20"]
+    assert after.meta.labels["count"] == "21"
+
+
+def test_a_node_that_does_not_exist_is_named(api: Api) -> None:
+    with pytest.raises(ApiError, match='404: nodes "no-such-node" not found') as caught:
+        NodeClient(api, "no-such-node").get(deadline=Deadline.after(PATIENCE_S))
+    assert caught.value.status == 404
+
+
+def test_the_status_of_a_node_is_read(cluster: Cluster, node: NodeClient) -> None:
+    status = {
+        "capacity": {"cpu": "8", "memory": "16Gi", "nvidia.com/gpu": "2", "example.com/many": "2k"},
+        "allocatable": {"cpu": "7500m", "memory": "15Gi", "nvidia.com/gpu": "1"},
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T03:04:05Z", "reason": "x"}
+        ],
+        "nodeInfo": {"bootID": "boot-1"},
+    }
+    cluster.api.patch(f"/api/v1/nodes/{cluster.node}/status", {"status": status})
+    seen = node.get()
+    assert seen.capacity == {"nvidia.com/gpu": 2, "example.com/many": 2000}
+    assert seen.allocatable == {"nvidia.com/gpu": 1}
+    assert seen.heartbeat is not None
+    assert seen.heartbeat.isoformat() == "2026-01-02T03:04:05+00:00"
+
+
+def test_a_label_change_arrives_by_the_watches(cluster: Cluster, node: NodeClient, signal: Signal) -> None:
+    with (
+        watch_node_meta(cluster.api, cluster.node, signal) as meta,
+        watch_node(cluster.api, cluster.node, signal) as whole,
+    ):
+        node.patch(NodeChange(labels={"nvidia.com/mig.config": "all-1g.10gb"}))
+
+        def seen() -> bool:
+            return (
+                meta.sole is not None
+                and whole.sole is not None
+                and meta.sole == whole.sole.meta
+                and meta.sole.labels.get("nvidia.com/mig.config") == "all-1g.10gb"
+            )
+
+        signal.wait_for(seen, Deadline.after(PATIENCE_S), "not seen", reason=Reason.API_ERROR)
+
+
+def test_a_config_map_is_followed_through_edit_and_deletion(cluster: Cluster, signal: Signal) -> None:
+    with watch_config_map(cluster.api, cluster.namespace, "layouts", signal) as watch:
+        watch.wait_synced(Deadline.after(PATIENCE_S))
+        assert watch.sole is None
+        cluster.create("configmaps", {"metadata": {"name": "layouts"}, "data": {"config.yaml": "one"}})
+        cluster.api.patch(cluster.path("configmaps", "layouts"), {"data": {"config.yaml": "two"}})
+        signal.wait_for(
+            lambda: watch.sole is not None and watch.sole.data["config.yaml"] == "two",
+            Deadline.after(PATIENCE_S),
+            "the edit was not seen",
+            reason=Reason.API_ERROR,
+        )
+        cluster.api.delete(cluster.path("configmaps", "layouts"))
+        signal.wait_for(
+            lambda: watch.sole is None,
+            Deadline.after(PATIENCE_S),
+            "the deletion was not seen",
+            reason=Reason.API_ERROR,
+        )
+
+
+def test_an_old_version_is_recovered_from(simulation: ApiServer, cluster: Cluster, signal: Signal) -> None:
+    """The server forgets its history while the stream is down; the change in between is seen all the same."""
+    with watch_node_meta(cluster.api, cluster.node, signal, WatchOptions(shortest_backoff_s=0.3)) as watch:
+        watch.wait_synced(Deadline.after(PATIENCE_S))
+        assert simulation.requests.wait_for(
+            lambda request: request.query.get("watch") == "true" and cluster.node in str(request.query),
+            PATIENCE_S,
+        )
+        simulation.disturb_watches("cut", cluster.node)
+        NodeClient(cluster.api, cluster.node).patch(NodeChange(labels={"seen": "yes"}))
+        simulation.store.compact()
+        signal.wait_for(
+            lambda: watch.sole is not None and watch.sole.labels.get("seen") == "yes",
+            Deadline.after(PATIENCE_S),
+            "not seen",
+            reason=Reason.API_ERROR,
+        )
+
+
+def test_an_event_stands_on_the_node(cluster: Cluster, node: NodeClient) -> None:
+    recorder = EventRecorder(cluster.api, cluster.node)
+    recorder.node_uid = node.get().meta.uid
+    recorder.record("Warning", "UnknownLayout", "There is no layout nope. " + "x" * 2000)
+    recorder.close(PATIENCE_S)
+    query = {"fieldSelector": f"involvedObject.kind=Node,involvedObject.uid={recorder.node_uid}"}
+    (event,) = cluster.api.get(collection_path("events"), query)["items"]
+    assert (event["type"], event["reason"], event["involvedObject"]["name"]) == (
+        "Warning",
+        "UnknownLayout",
+        cluster.node,
+    )
+    assert event["message"].startswith("There is no layout nope.")
+    assert len(event["message"]) == 1024
+
+
+def test_an_event_outlives_trouble_and_the_interrupts_of_a_run(
+    simulation: ApiServer, cluster: Cluster, kubeconfig: Path
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    simulation.faults.add(Fault("POST", "/events", status=503))
+    with Api.connect(kubeconfig, pause=interrupt) as api:
+        recorder = EventRecorder(api, cluster.node)
+        recorder.record("Normal", "Reconfigured", "All is well.")
+        recorder.close(PATIENCE_S)
+    query = {"fieldSelector": f"involvedObject.uid={cluster.node}"}
+    (event,) = cluster.api.get(collection_path("events"), query)["items"]
+    assert event["message"] == "All is well."
+
+
+def test_events_that_cannot_be_recorded_hold_nobody_up(simulation: ApiServer, cluster: Cluster) -> None:
+    simulation.faults.add(Fault("POST", "/events", how="silent", times=None))
+    recorder = EventRecorder(cluster.api, cluster.node)
+    began = time.monotonic()
+    for number in range(500):
+        recorder.record("Normal", "Progress", f"step {number}")
+    recorder.close(0.1)
+    assert time.monotonic() - began < 1

@@ -1,0 +1,236 @@
+"""Whatever NVML call goes wrong: a run ends with a reason; the GPUs hold the wanted or the previous layout.
+
+The matrix injects faults of every kind into every call that a transition makes. Each run of the tests takes a
+part of it, with all calls and all kinds; MIG_MANAGER_ALL_FAULTS=1 takes it whole.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from mig_manager.errors import MigManagerError, Reason
+from mig_manager.gpu.repartition import RepartitionError, repartition
+from mig_manager.layouts.layout import GpuIdentity
+from mig_manager.planning.planner import plan_node
+from mig_manager.planning.state import GpuInstance
+from mig_manager.simulation.gpus import ResetRefusedError
+from tests.gpu.conftest import MakeNode
+from tests.gpu.node import Node, Wanted
+
+IN_USE, INSUFFICIENT_RESOURCES, UNKNOWN, GPU_IS_LOST, NO_PERMISSION, SUCCESS = 19, 23, 999, 15, 4, 0
+KINDS = (
+    (IN_USE, False),
+    (INSUFFICIENT_RESOURCES, False),
+    (UNKNOWN, False),
+    (GPU_IS_LOST, False),
+    (NO_PERMISSION, False),
+    (UNKNOWN, True),
+    (SUCCESS, False),
+)
+"""What a call answers, and whether it does its work all the same."""
+WHOLE = os.environ.get("MIG_MANAGER_ALL_FAULTS") == "1"
+SEVEN = "1g.10gb " * 7
+
+
+@dataclass(frozen=True)
+class Transition:
+    gpus: str
+    old: tuple[Wanted, ...]
+    new: tuple[Wanted, ...]
+    busy: str | None = None
+    """Profile of an instance of GPU 0 that both layouts hold and that a job runs on."""
+
+    def __str__(self) -> str:
+        return f"{self.gpus}: {' / '.join(map(str, self.old))} -> {' / '.join(map(str, self.new))}"
+
+
+TRANSITIONS = (
+    Transition("1xA100-SXM4-80GB", (SEVEN,), ("3g.40gb 2g.20gb 1g.10gb",), busy="1g.10gb"),
+    Transition("1xH100-80GB-HBM3", ("3g.40gb 2g.20gb 1g.10gb",), (SEVEN,), busy="1g.10gb"),
+    Transition("1xH100-80GB-HBM3", ("4g.40gb 3g.40gb",), ("4g.40gb 1c.3g.40gb 2c.3g.40gb",), busy="4g.40gb"),
+    Transition("1xA100-SXM4-80GB", ("7g.80gb",), ("off",)),
+    Transition("1xH100-80GB-HBM3", ("off",), ("3g.40gb 3g.40gb",)),
+    Transition(
+        "2xA100-SXM4-80GB",
+        (SEVEN, "off"),
+        ("1g.10gb 1g.10gb 2g.20gb", "7g.80gb"),
+        busy="1g.10gb",
+    ),
+    Transition("2xH100-80GB-HBM3", ("7g.80gb", "3g.40gb"), ("off", "3g.40gb 3g.40gb")),
+)
+
+
+class Bench:
+    """A node in the state before a transition, again and again."""
+
+    def __init__(self, node: Node, transition: Transition) -> None:
+        self.node = node
+        node.configure(in_use_window_s=0.05)
+        node.apply(*transition.old)
+        self.before = node.worker.inventory()
+        self.target = node.target(*transition.new, inventory=self.before)
+        self.job: GpuInstance | None = None
+        if transition.busy is not None:
+            plan = plan_node(self.target, self.before).gpus[0]
+            self.job = next(k.instance for k in plan.keep if str(k.instance.profile) == transition.busy)
+            node.run(0, self.job)
+            self.before = node.worker.inventory()
+        self.plan = plan_node(self.target, self.before)
+        self._start = node.path.read_bytes()
+        self.old = self.holds()
+
+    def rewind(self) -> None:
+        fresh = self.node.path.with_suffix(".start")
+        fresh.write_bytes(self._start)
+        os.replace(fresh, self.node.path)
+
+    def reset(self, gpus: Sequence[GpuIdentity]) -> None:
+        try:
+            self.node.gpus.reset([gpu.uuid for gpu in gpus])
+        except ResetRefusedError as refused:
+            raise MigManagerError(Reason.GPU_IN_USE, str(refused)) from None
+
+    def run(self) -> RepartitionError | None:
+        try:
+            repartition(self.node.worker, self.target, self.plan, self.before, self.reset)
+        except RepartitionError as error:
+            return error
+        return None
+
+    def holds(self) -> list[Any]:
+        """Modes, instances, placements and compute instances of all GPUs, from the simulation itself."""
+        return [
+            (
+                gpu["mig"],
+                sorted(
+                    (
+                        gi["start"],
+                        gi["profile"],
+                        sorted((ci["start"], ci["profile"]) for ci in gi["compute"]),
+                    )
+                    for gi in gpu["instances"]
+                ),
+            )
+            for gpu in self.node.gpus.snapshot()["gpus"]
+        ]
+
+    def job_lives(self) -> bool:
+        if self.job is None:
+            return True
+        return any(
+            gi["id"] == self.job.id
+            and [ci["uuid"] for ci in gi["compute"]] == [c.uuid for c in self.job.compute]
+            for gi in self.node.gpus.snapshot()["gpus"][0]["instances"]
+        )
+
+    def wanted(self) -> bool:
+        """Whether every GPU holds the devices of the target, and nothing else."""
+        for target, (mode, instances) in zip(self.target.gpus, self.holds(), strict=True):
+            devices = Counter(ci[1] for gi in instances for ci in gi[2])
+            on = int(target.mig_enabled)
+            if mode != {"current": on, "pending": on} or devices != Counter(map(str, target.devices)):
+                return False
+        return True
+
+    def check(self, error: RepartitionError | None, case: object) -> str:
+        """Hold what came of a run against the promises; gives a word for the statistics."""
+        assert self.job_lives(), case
+        if error is None:
+            assert self.wanted(), (case, self.holds())
+            return "done"
+        assert error.message, case
+        if error.restored:
+            assert self.holds() == self.old, (case, error, self.holds())
+            assert error.reason is not Reason.ROLLBACK_FAILED, case
+            return "restored"
+        assert error.reason is Reason.ROLLBACK_FAILED, (case, error)
+        if error.inventory is not None:
+            shown = [len(state.instances) for state in error.inventory.gpus]
+            assert shown == [len(instances) for _, instances in self.holds()], case
+        return "rollback failed"
+
+
+@dataclass(frozen=True)
+class Fault:
+    function: str
+    nth: int
+    code: int
+    acts: bool
+
+
+def faults(bench: Bench) -> Iterator[Fault]:
+    """All kinds in all calls; or one kind in each call that changes, and in some of those that read."""
+    node = bench.node
+    node.gpus.record_calls()
+    assert bench.run() is None
+    node.gpus.record_calls(on=False)
+    calls = Counter((call.function, call.changes) for call in node.gpus.calls())
+    bench.rewind()
+    turn = 0
+    for (function, changes), count in sorted(calls.items()):
+        for nth in range(1, count + 1):
+            turn += 1
+            if not (changes or WHOLE or turn % 31 == 0):
+                continue
+            # A call that only reads and lies about its success would hand out what was in the buffer.
+            kinds = KINDS if changes else KINDS[:5]
+            for code, acts in kinds if WHOLE else [kinds[turn % len(kinds)]]:
+                yield Fault(function, nth, code, acts)
+
+
+@pytest.fixture
+def tell(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
+    def write(line: str) -> None:
+        with capsys.disabled():
+            sys.stdout.write(f"\n{line}")
+
+    return write
+
+
+@pytest.mark.parametrize("transition", TRANSITIONS, ids=str)
+def test_a_call_that_fails_once_leaves_the_wanted_or_the_previous_layout(
+    make_node: MakeNode, transition: Transition, tell: Callable[[str], None]
+) -> None:
+    bench = Bench(make_node(transition.gpus), transition)
+    outcomes: Counter[str] = Counter()
+    for fault in list(faults(bench)):
+        bench.rewind()
+        bench.node.gpus.fail(fault.function, fault.code, nth=fault.nth, acts=fault.acts)
+        outcomes[bench.check(bench.run(), fault)] += 1
+    tell(f"{outcomes.total()} faults: {dict(outcomes)}")
+    assert outcomes["restored"]
+    assert outcomes["rollback failed"] == 0
+
+
+@pytest.mark.parametrize("transition", TRANSITIONS[:3:2], ids=str)
+def test_a_call_that_fails_from_then_on_is_told_truthfully(
+    make_node: MakeNode, transition: Transition, tell: Callable[[str], None]
+) -> None:
+    bench = Bench(make_node(transition.gpus), transition)
+    outcomes: Counter[str] = Counter()
+    for fault in [each for each in faults(bench) if each.nth == 1]:
+        bench.rewind()
+        bench.node.gpus.fail(fault.function, fault.code, nth=fault.nth, times=None, acts=fault.acts)
+        outcomes[bench.check(bench.run(), fault)] += 1
+    tell(f"{outcomes.total()} lasting faults: {dict(outcomes)}")
+    assert outcomes["rollback failed"]
+
+
+@pytest.mark.parametrize("acts", [False, True])
+def test_a_worker_that_dies_in_a_call_leaves_the_previous_layout(make_node: MakeNode, acts: bool) -> None:
+    bench = Bench(make_node(TRANSITIONS[0].gpus), TRANSITIONS[0])
+    for function in ("nvmlGpuInstanceDestroy", "nvmlDeviceCreateGpuInstanceWithPlacement"):
+        bench.rewind()
+        bench.node.gpus.fail(function, UNKNOWN, kills=True, acts=acts, nth=2)
+        error = bench.run()
+        assert bench.check(error, function) == "restored"
+        assert error is not None
+        assert "died" in error.message
+        assert "SIGKILL" in error.message

@@ -1,0 +1,201 @@
+"""What the worker reads from NVML, on every model of the catalogue and from drivers of several ages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mig_manager.errors import MigManagerError, Reason
+from mig_manager.gpu.nvml import NvmlSource
+from mig_manager.gpu.profiles import usual_compute
+from mig_manager.gpu.worker import GpuWorker
+from mig_manager.layouts.profile import MigProfile
+from mig_manager.planning.catalogue import GpuModel, catalogue, find_model
+from mig_manager.planning.geometry import Engines, GpuGeometry, InstanceProfile, Placement
+from mig_manager.planning.state import GpuState
+from tests.gpu.conftest import MakeNode
+from tests.gpu.node import Node, shape
+
+MIG_MODELS = tuple(model for model in catalogue() if model.geometry is not None)
+
+
+def known(geometry: GpuGeometry | None) -> tuple[object, ...]:
+    """What a device must tell as the catalogue does. Numbers that the catalogue lacks are left out."""
+    assert geometry is not None
+    rows = [
+        (p.name, p.profile_id, p.enum, p.memory_mb, p.max_instances, p.placements, p.compute)
+        for p in sorted(geometry.profiles, key=lambda p: p.enum)
+    ]
+    return (geometry.memory_slices, geometry.compute_slices, geometry.memory_mb, rows)
+
+
+def all_on(node: Node) -> tuple[GpuState, ...]:
+    count = len(node.worker.inventory().gpus)
+    return node.apply(*[""] * count).gpus
+
+
+def test_every_model_reads_from_the_device_as_it_stands_in_the_catalogue(make_node: MakeNode) -> None:
+    node = make_node(MIG_MODELS)
+    for state, model in zip(all_on(node), MIG_MODELS, strict=True):
+        assert state.geometry is not None
+        assert state.geometry.source == "device"
+        assert known(state.geometry) == known(model.geometry), model.title
+        assert state.mode_change_needs_reset == model.mode_change_needs_reset
+        assert state.gpu.model == model.name
+
+
+def test_gpus_are_numbered_by_bus_id_whatever_order_nvml_has(make_node: MakeNode) -> None:
+    node = make_node("3xA100-SXM4-80GB,1xA30", enumeration=[2, 0, 3, 1])
+    gpus = [state.gpu for state in node.worker.inventory().gpus]
+    assert [gpu.index for gpu in gpus] == [0, 1, 2, 3]
+    assert [gpu.bus_id for gpu in gpus] == [gpu["bus_id"] for gpu in node.gpus.snapshot()["gpus"]]
+    assert gpus[3].model == "NVIDIA A30"
+
+
+def test_a_gpu_without_mig_stands_beside_others(make_node: MakeNode) -> None:
+    plain, mig = make_node("1xT4,1xH100-80GB-HBM3").worker.inventory().gpus
+    assert (plain.gpu.mig_capable, plain.geometry, plain.mig_current) == (False, None, False)
+    assert mig.gpu.mig_capable
+    assert mig.geometry is not None
+
+
+def test_gpu_instances_without_compute_instances_are_found(make_node: MakeNode) -> None:
+    node = make_node("1xH100-80GB-HBM3")
+    node.apply("3g.40gb 1g.10gb")
+    node.gpus.fail("nvmlGpuInstanceCreateComputeInstance", 999, times=None)
+    node.gpus.fail("nvmlGpuInstanceDestroy", 999, times=None)
+    with pytest.raises(MigManagerError):
+        node.apply("3g.40gb 1g.10gb 1g.10gb")
+    (state,) = node.worker.inventory().gpus
+    assert shape(state) == "3g.40gb@0 1g.10gb@4 1g.10gb@5[]"
+
+
+def test_jobs_make_their_instances_busy_and_no_others(make_node: MakeNode) -> None:
+    node = make_node("2xA100-SXM4-40GB")
+    before = node.apply("1c.3g.20gb 1c.3g.20gb 3g.20gb", "off").gpus[0]
+    split = next(i for i in before.instances if len(i.compute) == 2)
+    node.gpus.add_process(0, split.id, split.compute[1].id, pid=11, name="train")
+    node.gpus.add_process(1, pid=12, name="train")
+    first, second = node.worker.inventory().gpus
+    assert [(i.busy, [c.busy for c in i.compute]) for i in first.instances if i.id == split.id] == [
+        (True, [False, True])
+    ]
+    assert [i.busy for i in first.instances if i.id != split.id] == [False]
+    assert (first.busy, second.busy) == (False, True)
+
+
+def test_mig_devices_have_the_uuids_that_nvml_lists(make_node: MakeNode) -> None:
+    node = make_node("1xA100-SXM4-40GB", mig_uuids="fresh")
+    (state,) = node.apply("3g.20gb 2g.10gb 1c.2g.10gb 1c.2g.10gb").gpus
+    listed = {
+        (gi["id"], ci["id"]): ci["uuid"]
+        for gi in node.gpus.snapshot()["gpus"][0]["instances"]
+        for ci in gi["compute"]
+    }
+    assert {(i.id, c.id): c.uuid for i in state.instances for c in i.compute} == listed
+    assert len(set(listed.values())) == 4
+
+
+def test_wrong_instance_counts_of_a30_do_not_hide_instances(make_node: MakeNode) -> None:
+    node = make_node("1xA30", instance_counts={"1g.6gb": 1, "2g.12gb": 1})
+    (state,) = node.apply("1g.6gb 1g.6gb 1g.6gb 1g.6gb").gpus
+    assert shape(state) == "1g.6gb@0 1g.6gb@1 1g.6gb@2 1g.6gb@3"
+
+
+def test_an_older_driver_is_helped_out_by_the_catalogue_until_mig_is_on(make_node: MakeNode) -> None:
+    node = make_node("1xA100-SXM4-40GB,1xA30", query_without_mig=False)
+    off = node.worker.inventory().gpus
+    assert [state.geometry.source for state in off if state.geometry] == ["catalogue", "catalogue"]
+    on = node.apply("3g.20gb 3g.20gb", "off").gpus
+    assert [state.geometry.source for state in on if state.geometry] == ["device", "catalogue"]
+    assert shape(on[0]) == "3g.20gb@0 3g.20gb@4"
+
+
+def test_a_driver_without_the_second_version_of_the_profile_calls_serves(make_node: MakeNode) -> None:
+    node = make_node(
+        "1xA100-SXM4-80GB",
+        missing=["nvmlDeviceGetGpuInstanceProfileInfoV", "nvmlGpuInstanceGetComputeInstanceProfileInfoV"],
+    )
+    (state,) = node.apply("1g.10gb+me 2c.3g.40gb 1c.3g.40gb").gpus
+    assert shape(state) == "3g.40gb@0[2c@0,1c@2] 1g.10gb+me@4"
+
+
+def test_a_driver_without_process_lists_or_architecture_serves(make_node: MakeNode) -> None:
+    lacking = [f"nvmlDeviceGet{kind}RunningProcesses_v3" for kind in ("Compute", "Graphics")]
+    node = make_node("1xA30,1xH100-80GB-HBM3", missing=[*lacking, "nvmlDeviceGetArchitecture"])
+    assert [state.mode_change_needs_reset for state in node.worker.inventory().gpus] == [True, False]
+
+
+def strange_model() -> GpuModel:
+    """A product of a later year: PCI id, name, profile ids, enums and sizes that nobody has heard of."""
+    halves = (Placement(0, 2), Placement(2, 2))
+    engines = Engines(2, 0, 0, 0, 0)
+    rows = (
+        ("2g.32gb", 71, 40, 32000, 40, 2, halves),
+        ("2g.32gb+ray", 72, 41, 32000, 40, 1, halves),
+        ("4g.64gb", 70, 42, 64000, 80, 1, (Placement(0, 4),)),
+    )
+    profiles = tuple(
+        InstanceProfile(
+            MigProfile.parse(name),
+            key,
+            enum,
+            memory,
+            cores,
+            most,
+            places,
+            engines,
+            usual_compute(int(name[0])),
+        )
+        for name, key, enum, memory, cores, most, places in rows
+    )
+    return replace(
+        find_model("H100-80GB-HBM3"),
+        key="x9000",
+        title="X9000",
+        names=("NVIDIA X9000",),
+        device_ids=(0x4FFF10DE,),
+        memory_mb=65536,
+        geometry=GpuGeometry("NVIDIA X9000", 4, 4, 65536, profiles, "catalogue"),
+    )
+
+
+def test_a_model_and_profiles_that_nobody_knows_work_from_nvml_alone(make_node: MakeNode) -> None:
+    node = make_node([strange_model()])
+    (state,) = node.apply("2g.32gb+ray 2g.32gb").gpus
+    assert shape(state) == "2g.32gb@0 2g.32gb+ray@2"
+    (state,) = node.apply("4g.64gb").gpus
+    assert shape(state) == "4g.64gb@0"
+
+
+@pytest.mark.parametrize(
+    ("break_it", "words"),
+    [
+        (lambda gpus: gpus.unload_driver(), "kernel modules are not loaded"),
+        (lambda gpus: gpus.replace_library("999.1"), "Reload the modules or reboot"),
+        (lambda gpus: gpus.change_options(permission="none"), "privileged container that has .*nvidia-cap1"),
+        (lambda gpus: gpus.lose(1), r"GPU number 1.*GPU is lost \(15\).*reboot"),
+    ],
+)
+def test_a_driver_that_does_not_serve_is_told_with_what_to_do(
+    make_node: MakeNode, break_it: object, words: str
+) -> None:
+    assert callable(break_it)
+    node = make_node("2xH100-80GB-HBM3")
+    break_it(node.gpus)
+    with pytest.raises(MigManagerError, match=words) as told:
+        node.worker.inventory()
+    assert told.value.reason is Reason.NVML_ERROR
+    assert "\n" not in told.value.message
+
+
+@pytest.mark.parametrize("library", [Path("/no/such/libnvidia-ml.so.1"), Path("/etc/passwd")])
+def test_a_missing_or_broken_library_is_told_with_what_to_do(library: Path) -> None:
+    with (
+        GpuWorker(NvmlSource(library=library)) as worker,
+        pytest.raises(MigManagerError, match=r"cannot be loaded.*DRIVER_ROOT_CTR_PATH") as told,
+    ):
+        worker.inventory()
+    assert str(library) in told.value.message
