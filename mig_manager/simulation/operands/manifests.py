@@ -1,13 +1,9 @@
-"""What the GPU Operator runs on a GPU node: its DaemonSets, and what their containers do."""
+"""The GPU Operator's DaemonSets, and the labels with which it chooses nodes for them."""
 
 from __future__ import annotations
 
-from mig_manager.simulation.containers import Programs, Run
-from mig_manager.simulation.deviceplugin import GPU_RESOURCE, MIG_RESOURCE_PREFIX, DevicePlugin, Strategy
-from mig_manager.simulation.featurediscovery import FeatureDiscovery
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.podspec import is_finished
-from mig_manager.simulation.resources import NODES, PODS
+from mig_manager.simulation.operands.deviceplugin import GPU_RESOURCE, Strategy
 
 NAMESPACE = "gpu-operator"
 DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
@@ -22,7 +18,7 @@ _DEPLOYED = (
     "operator-validator",
 )
 
-_CLUSTER_POLICY = {
+CLUSTER_POLICY = {
     "apiVersion": "nvidia.com/v1",
     "kind": "ClusterPolicy",
     "name": "cluster-policy",
@@ -30,8 +26,7 @@ _CLUSTER_POLICY = {
     "controller": True,
     "blockOwnerDeletion": True,
 }
-_VALIDATOR_IMAGE = "nvcr.io/nvidia/gpu-operator:v26.7.0"
-_TRIES = 30
+VALIDATOR_IMAGE = "nvcr.io/nvidia/gpu-operator:v26.7.0"
 
 
 def node_labels(*, mig_capable: bool) -> dict[str, str]:
@@ -71,62 +66,6 @@ def daemon_sets(strategy: Strategy, *, dcgm: bool = False) -> list[Object]:
     return found
 
 
-class Monitor:
-    """Keeps every GPU open for as long as it runs, as DCGM does."""
-
-    def __init__(self) -> None:
-        self._run: Run | None = None
-        self._held: tuple[int, ...] = ()
-
-    def start(self, run: Run) -> None:
-        """Open the GPUs."""
-        self._run = run
-        self._held = (run.services.hardware.hold(run.name),)
-        run.ready()
-
-    def stop(self) -> None:
-        """Close them."""
-        assert self._run is not None
-        self._run.services.hardware.close(self._held)
-
-
-class Validator:
-    """One step of the operator's validation, by the environment variable COMPONENT."""
-
-    def start(self, run: Run) -> None:
-        """Begin."""
-        match run.environment["COMPONENT"]:
-            case "cuda":
-                _replace_cuda_pod(run)
-                self._wait(run, _TRIES)
-            case "plugin":
-                self._wait(run, _TRIES)
-            case _:
-                run.exit(0)
-
-    def stop(self) -> None:
-        """Nothing to put away."""
-
-    def _wait(self, run: Run, tries: int) -> None:
-        """Look every now and then, as the real one does (every 5 s), and give up in the end."""
-        good = _cuda_pod_done(run) if run.environment["COMPONENT"] == "cuda" else _node_has_gpus(run)
-        if good:
-            run.exit(0)
-        elif tries == 0:
-            run.exit(1, "timed out")
-        else:
-            run.after(run.services.delays.validation, lambda: self._wait(run, tries - 1))
-
-
-PROGRAMS: Programs = {
-    "nvidia-device-plugin": DevicePlugin,
-    "gpu-feature-discovery": FeatureDiscovery,
-    "dcgm-exporter": Monitor,
-    "nv-hostengine": Monitor,
-    "nvidia-validator": Validator,
-}
-
-
 def _daemon_set(name: str, deploy: str, image: str, command: str, environment: list[Object]) -> Object:
     container = {"name": name.removesuffix("-daemonset"), "image": image, "command": [command]}
     spec = {
@@ -140,7 +79,7 @@ def _validator(environment: list[Object]) -> Object:
     steps = [_validation(step, environment) for step in ("driver", "toolkit", "cuda", "plugin")]
     container = {
         "name": "nvidia-operator-validator",
-        "image": _VALIDATOR_IMAGE,
+        "image": VALIDATOR_IMAGE,
         "command": ["sh", "-c"],
         "args": ["echo all validations are successful; while true; do sleep 86400; done"],
     }
@@ -154,7 +93,7 @@ def _validator(environment: list[Object]) -> Object:
 def _validation(component: str, environment: list[Object]) -> Object:
     return {
         "name": f"{component}-validation",
-        "image": _VALIDATOR_IMAGE,
+        "image": VALIDATOR_IMAGE,
         "command": ["nvidia-validator"],
         "env": [{"name": "COMPONENT", "value": component}, *environment],
     }
@@ -167,7 +106,7 @@ def _shaped(name: str, deploy: str, spec: Object) -> Object:
             "name": name,
             "namespace": NAMESPACE,
             "labels": {**labels, "app.kubernetes.io/part-of": "gpu-operator"},
-            "ownerReferences": [_CLUSTER_POLICY],
+            "ownerReferences": [CLUSTER_POLICY],
         },
         "spec": {
             "selector": {"matchLabels": labels},
@@ -184,52 +123,3 @@ def _shaped(name: str, deploy: str, spec: Object) -> Object:
             },
         },
     }
-
-
-def _replace_cuda_pod(run: Run) -> None:
-    store = run.services.store
-    for pod in _cuda_pods(run):
-        store.delete(PODS, NAMESPACE, pod["metadata"]["name"])
-    container = {"name": "cuda-validation", "image": _VALIDATOR_IMAGE, "command": ["vectorAdd"]}
-    store.create(
-        PODS,
-        {
-            "metadata": {
-                "generateName": "nvidia-cuda-validator-",
-                "namespace": NAMESPACE,
-                "labels": {"app": "nvidia-cuda-validator"},
-                "ownerReferences": [_CLUSTER_POLICY],
-            },
-            "spec": {
-                "nodeName": run.services.name,
-                "restartPolicy": "OnFailure",
-                "runtimeClassName": "nvidia",
-                "initContainers": [container],
-                "containers": [{**container, "name": "nvidia-cuda-validator", "command": ["true"]}],
-                "tolerations": [{"operator": "Exists"}],
-            },
-        },
-    )
-
-
-def _cuda_pods(run: Run) -> list[Object]:
-    return [
-        pod
-        for pod in run.services.store.snapshot(PODS, NAMESPACE)[0]
-        if pod["metadata"].get("labels", {}).get("app") == "nvidia-cuda-validator"
-        and pod["spec"].get("nodeName") == run.services.name
-    ]
-
-
-def _cuda_pod_done(run: Run) -> bool:
-    return any(is_finished(pod) for pod in _cuda_pods(run))
-
-
-def _node_has_gpus(run: Run) -> bool:
-    node = run.services.store.get(NODES, None, run.services.name)
-    allocatable = (node or {}).get("status", {}).get("allocatable") or {}
-    return any(
-        int(amount) > 0
-        for resource, amount in allocatable.items()
-        if resource == GPU_RESOURCE or resource.startswith(MIG_RESOURCE_PREFIX)
-    )

@@ -1,0 +1,1 @@
+"""What the GPU Operator runs on the simulated node."""
