@@ -20,8 +20,8 @@ from mig_manager.simulation.loop import Loop
 from mig_manager.simulation.node.hardware import Hardware
 from mig_manager.simulation.node.kubelet import Kubelet
 from mig_manager.simulation.objects import Change, Object
+from mig_manager.simulation.operands import NAMESPACE as OPERANDS
 from mig_manager.simulation.operands.deviceplugin import PluginError, Strategy, device_map
-from mig_manager.simulation.operands.manifests import NAMESPACE as OPERANDS
 from mig_manager.simulation.operands.manifests import daemon_sets, node_labels
 from mig_manager.simulation.operands.programs import PROGRAMS
 from mig_manager.simulation.podspec import is_finished, is_ready

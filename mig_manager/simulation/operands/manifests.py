@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from mig_manager.simulation.objects import Object
+from mig_manager.simulation.operands import NAMESPACE
 from mig_manager.simulation.operands.deviceplugin import GPU_RESOURCE, Strategy
 
-NAMESPACE = "gpu-operator"
 DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
 _DEPLOYED = (
     "container-toolkit",

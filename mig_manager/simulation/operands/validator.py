@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mig_manager.simulation.node.containers import Run
 from mig_manager.simulation.objects import Object
+from mig_manager.simulation.operands import NAMESPACE
 from mig_manager.simulation.operands.deviceplugin import GPU_RESOURCE, MIG_RESOURCE_PREFIX
-from mig_manager.simulation.operands.manifests import CLUSTER_POLICY, NAMESPACE, VALIDATOR_IMAGE
+from mig_manager.simulation.operands.manifests import CLUSTER_POLICY, VALIDATOR_IMAGE
 from mig_manager.simulation.podspec import is_finished
 from mig_manager.simulation.resources import NODES, PODS
 
