@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import cycle
 
 import pytest
 
@@ -53,8 +54,13 @@ TRANSITIONS = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "kept"), TRANSITIONS)
-@pytest.mark.parametrize("model", ["A100-SXM4-80GB", "H100-80GB-HBM3"])
+@pytest.mark.parametrize(
+    ("model", "old", "new", "kept"),
+    [
+        (model, *transition)
+        for model, transition in zip(cycle(("A100-SXM4-80GB", "H100-80GB-HBM3")), TRANSITIONS, strict=False)
+    ],
+)
 def test_what_both_layouts_hold_keeps_its_ids_and_uuids(
     make_node: MakeNode, model: str, old: str, new: str, kept: int
 ) -> None:

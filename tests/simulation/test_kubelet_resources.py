@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from mig_manager.simulation.delays import Delays
-from mig_manager.simulation.deviceplugin import Strategy
-from mig_manager.simulation.featurediscovery import OWN_LABELS
 from mig_manager.simulation.gpus import ResetRefusedError
 from mig_manager.simulation.objects import Object
+from mig_manager.simulation.operands.deviceplugin import Strategy
+from mig_manager.simulation.operands.featurediscovery import OWN_LABELS
 from mig_manager.simulation.podspec import is_ready
 from mig_manager.simulation.resources import NODES, PODS
 from mig_manager.simulation.world import SimulatedCluster

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable
 from decimal import Decimal
 
+from mig_manager.simulation.conditions import with_conditions
 from mig_manager.simulation.loop import Loop, Wake
 from mig_manager.simulation.objects import Change, Object, Store
 from mig_manager.simulation.podspec import Requests, fits_node, is_finished, quantity, requests, untolerated
-from mig_manager.simulation.podworker import with_conditions
 from mig_manager.simulation.recorder import Recorder
 from mig_manager.simulation.resources import NODES, PODS
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from mig_manager.simulation.containers import Container, NodeServices, Program, Programs, Workload, command
+from mig_manager.simulation.conditions import with_conditions
 from mig_manager.simulation.loop import Timer
+from mig_manager.simulation.node.containers import (
+    Container,
+    NodeServices,
+    Program,
+    Programs,
+    Workload,
+    command,
+)
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.podspec import behaviour, is_finished, seconds
 from mig_manager.simulation.recorder import timestamp
@@ -225,16 +233,3 @@ class PodWorker:
     def _container(self, spec: Object, *, init: bool) -> Container:
         program: Callable[[], Program] = self._programs.get(command(spec), Workload)
         return Container(spec, self._services, program, init=init, changed=self._container_changed)
-
-
-def with_conditions(old: list[Object], now: Mapping[str, tuple[bool, str]]) -> list[Object]:
-    """A status's conditions with those in `now` set: whether each holds, and the reason if it does not."""
-    held = {each["type"]: each for each in old}
-    for kind, (holds, reason) in now.items():
-        before = held.get(kind)
-        value = "True" if holds else "False"
-        since = before["lastTransitionTime"] if before and before["status"] == value else timestamp()
-        held[kind] = {"type": kind, "status": value, "lastProbeTime": None, "lastTransitionTime": since}
-        if reason and not holds:
-            held[kind]["reason"] = reason
-    return list(held.values())

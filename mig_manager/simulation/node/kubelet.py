@@ -7,15 +7,15 @@ from decimal import Decimal
 from functools import partial
 from itertools import count
 
-from mig_manager.simulation.containers import Ends, NodeServices, Programs
 from mig_manager.simulation.delays import Delays
-from mig_manager.simulation.devices import AllocationError, ContainerDevices, DeviceManager
-from mig_manager.simulation.hardware import Hardware
 from mig_manager.simulation.loop import Loop
-from mig_manager.simulation.nodestatus import NodeStatus
+from mig_manager.simulation.node.containers import Ends, NodeServices, Programs
+from mig_manager.simulation.node.devices import AllocationError, ContainerDevices, DeviceManager
+from mig_manager.simulation.node.hardware import Hardware
+from mig_manager.simulation.node.podworker import PodWorker, RejectedError
+from mig_manager.simulation.node.status import NodeStatus
 from mig_manager.simulation.objects import Change, Labels, Object, Store
 from mig_manager.simulation.podspec import fits_node, quantity, requests
-from mig_manager.simulation.podworker import PodWorker, RejectedError
 from mig_manager.simulation.recorder import Recorder
 from mig_manager.simulation.resources import NODES, PODS
 

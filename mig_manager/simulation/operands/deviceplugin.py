@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal, cast
 
-from mig_manager.simulation.containers import Run
-from mig_manager.simulation.hardware import DriverError, Gpu
+from mig_manager.simulation.node.containers import Run
+from mig_manager.simulation.node.hardware import DriverError, Gpu
 from mig_manager.simulation.podspec import seconds
 
 Strategy = Literal["none", "single", "mixed"]

@@ -6,8 +6,8 @@ import time
 import uuid
 from datetime import UTC, datetime
 
-from mig_manager.simulation.containers import NodeServices
 from mig_manager.simulation.loop import Timer
+from mig_manager.simulation.node.containers import NodeServices
 from mig_manager.simulation.objects import Labels, Object
 from mig_manager.simulation.recorder import timestamp
 from mig_manager.simulation.resources import LEASES, NODES

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mig_manager.simulation.delays import Delays
-from mig_manager.simulation.devices import DeviceManager
-from mig_manager.simulation.hardware import Hardware, UnknownDeviceError
 from mig_manager.simulation.loop import Action, Loop, Timer
+from mig_manager.simulation.node.devices import DeviceManager
+from mig_manager.simulation.node.hardware import Hardware, UnknownDeviceError
 from mig_manager.simulation.objects import Object, Store
 from mig_manager.simulation.podspec import behaviour, is_sidecar
 from mig_manager.simulation.recorder import Recorder, timestamp

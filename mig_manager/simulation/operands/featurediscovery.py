@@ -7,10 +7,10 @@ import time
 from collections.abc import Sequence
 
 from mig_manager.planning.catalogue import GpuModel
-from mig_manager.simulation.containers import Run
-from mig_manager.simulation.deviceplugin import GPU_RESOURCE, Strategy, mig_resource
-from mig_manager.simulation.hardware import DriverError, Gpu, MigDevice
+from mig_manager.simulation.node.containers import Run
+from mig_manager.simulation.node.hardware import DriverError, Gpu, MigDevice
 from mig_manager.simulation.objects import Object
+from mig_manager.simulation.operands.deviceplugin import GPU_RESOURCE, Strategy, mig_resource
 from mig_manager.simulation.resources import NODES
 
 OWN_LABELS = "nfd.node.kubernetes.io/feature-labels"

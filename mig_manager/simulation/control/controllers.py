@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from mig_manager.simulation.daemonsets import DaemonSets
+from mig_manager.simulation.control.daemonsets import DaemonSets
+from mig_manager.simulation.control.replicas import Deployments, ReplicaSets
+from mig_manager.simulation.control.scheduler import UNSCHEDULABLE_TAINT, Scheduler
 from mig_manager.simulation.loop import Loop, Wake
 from mig_manager.simulation.objects import Change, Object, Store
 from mig_manager.simulation.recorder import timestamp
-from mig_manager.simulation.replicas import Deployments, ReplicaSets
 from mig_manager.simulation.resources import NODES
-from mig_manager.simulation.scheduler import UNSCHEDULABLE_TAINT, Scheduler
 
 
 class Controllers:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from mig_manager.simulation.loop import Loop, Wake
-from mig_manager.simulation.objects import Change, Object, Store
-from mig_manager.simulation.podspec import (
-    is_finished,
-    is_ready,
+from mig_manager.simulation.conditions import with_conditions
+from mig_manager.simulation.control.owned import (
     owner_reference,
     owner_uid,
     pod_from_template,
     set_status,
     template_hash,
 )
-from mig_manager.simulation.podworker import with_conditions
+from mig_manager.simulation.loop import Loop, Wake
+from mig_manager.simulation.objects import Change, Object, Store
+from mig_manager.simulation.podspec import is_finished, is_ready
 from mig_manager.simulation.recorder import Recorder
 from mig_manager.simulation.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 

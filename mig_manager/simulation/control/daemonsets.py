@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from mig_manager.simulation.control.owned import owner_uid, pod_from_template, set_status, template_hash
 from mig_manager.simulation.loop import Loop, Wake
 from mig_manager.simulation.objects import Change, Object, Store
-from mig_manager.simulation.podspec import (
-    fits_node,
-    is_ready,
-    owner_uid,
-    pod_from_template,
-    set_status,
-    template_hash,
-    untolerated,
-)
+from mig_manager.simulation.podspec import fits_node, is_ready, untolerated
 from mig_manager.simulation.recorder import Recorder
 from mig_manager.simulation.resources import DAEMON_SETS, NODES, PODS
 
