@@ -1,0 +1,69 @@
+"""`mig-manager demo --serve`: the simulated cluster for other clients, and the daemon's log."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from queue import Empty, SimpleQueue
+
+from mig_manager.cli.chronicle import in_words, offer
+from mig_manager.cli.stage import Stage
+from mig_manager.cli.telling import Teller
+from mig_manager.cluster.wait import Deadline
+from mig_manager.daemon.status import CONFIG_LABEL, STATE_LABEL
+from mig_manager.simulation.world import CONFIG_MAP, NAMESPACE
+
+
+def serve(
+    stage: Stage, teller: Teller, layouts: Iterable[str], log: SimpleQueue[str], *, quiet: bool
+) -> None:
+    """Say how to reach the cluster, then show the log of the daemon, until Ctrl-C.
+
+    `layouts` are names of layouts that suit the node.
+
+    Raises:
+        DemoError: the daemon died.
+    """
+    _introduce(stage, teller, list(layouts))
+    teller.text("Ctrl-C ends it." if quiet else "Ctrl-C ends it. The log of the daemon:", "dim")
+    teller.gap()
+
+    def show() -> None:
+        for line in _taken(log):
+            if not quiet:
+                teller.log(line)
+
+    stage.signal.wait(show, Deadline.never())
+
+
+def _introduce(stage: Stage, teller: Teller, layouts: list[str]) -> None:
+    node = stage.cluster.node
+    teller.heading("", "A simulated cluster, with the real daemon on its node")
+    teller.gap()
+    teller.fact("node", f"{node}, offers {in_words(offer(stage.node))}")
+    teller.fact("layouts", ", ".join(layouts))
+    teller.fact("API", f"{stage.cluster.api.url}; files in {stage.directory}")
+    teller.gap()
+    teller.text("In another terminal:")
+    teller.gap()
+    example = next((name for name in layouts if name.startswith("all-1g")), layouts[0])
+    budget = "kubectl -n ml create poddisruptionbudget inference --selector app=inference --min-available 1"
+    commands = {
+        f"export KUBECONFIG={shlex.quote(str(stage.cluster.kubeconfig))}": "",
+        f"kubectl get nodes -L {CONFIG_LABEL},{STATE_LABEL}": "",
+        f"kubectl label node {node} {CONFIG_LABEL}={example} --overwrite": "",
+        f"kubectl describe node {node}": "Events, and what the node offers",
+        "kubectl get pods -A -o wide": "",
+        f"kubectl -n {NAMESPACE} edit configmap {CONFIG_MAP}": "the layouts",
+        budget: "and the daemon has to wait",
+    }
+    teller.commands(commands)
+    teller.gap()
+
+
+def _taken(lines: SimpleQueue[str]) -> Iterator[str]:
+    while True:
+        try:
+            yield lines.get_nowait()
+        except Empty:
+            return
