@@ -12,12 +12,12 @@ from loguru import logger
 from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.objects import JsonObject
 from mig_manager.cluster.refusal import ApiError
-from mig_manager.cluster.wait import Deadline
 
 _NAMESPACE = "default"
 _LONGEST_MESSAGE = 1024
 _MOST_WAITING = 100
-_TRY_S = 30.0
+_PAUSES_S = (0.0, 0.5, 2.0, 8.0)
+"""Before each attempt to send one Event."""
 
 
 class EventRecorder:
@@ -33,6 +33,7 @@ class EventRecorder:
         self._node = node
         self._component = component
         self._waiting: Queue[JsonObject | None] = Queue(_MOST_WAITING)
+        self._closing = threading.Event()
         self._thread: threading.Thread | None = None
 
     def record(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
@@ -73,6 +74,7 @@ class EventRecorder:
         """Send what still waits, for at most `wait_s` seconds."""
         if self._thread is None:
             return
+        self._closing.set()
         try:
             self._waiting.put_nowait(None)
         except Full:
@@ -81,9 +83,21 @@ class EventRecorder:
 
     def _send(self) -> None:
         while (event := self._waiting.get()) is not None:
+            if not self._sent(event) and self._closing.is_set():
+                return
+
+    def _sent(self, event: JsonObject) -> bool:
+        refused: ApiError | None = None
+        for pause_s in _PAUSES_S:
+            # Not the API's own pause: what breaks that off concerns the main thread alone.
+            self._closing.wait(pause_s)
             try:
-                self._api.create(
-                    collection_path("events", namespace=_NAMESPACE), event, deadline=Deadline.after(_TRY_S)
-                )
+                self._api.create(collection_path("events", namespace=_NAMESPACE), event)
             except ApiError as error:
-                logger.warning("An Event could not be recorded ({}): {}", event["reason"], error.message)
+                refused = error
+                if not error.passing:
+                    break
+            else:
+                return True
+        logger.warning("An Event could not be recorded ({}): {}", event["reason"], refused)
+        return False

@@ -56,6 +56,7 @@ class Agent:
         self._run: Run | None = None
         self._missed = ""
         self._let_go_at = ""
+        self._published = ("", "")
         self._stopping = False
 
     def serve(self) -> None:
@@ -158,8 +159,11 @@ class Agent:
         """Write down which layouts this node can take now, where that is news."""
         names = json.dumps(self._site.wishes.feasible())
         meta = self._node()
-        if meta is not None and meta.annotations.get(LAYOUTS_ANNOTATION) != names:
+        if meta is None or (meta.uid, names) == self._published:
+            return
+        if meta.annotations.get(LAYOUTS_ANNOTATION) != names:
             self._patch(NodeChange(annotations={LAYOUTS_ANNOTATION: names}))
+        self._published = (meta.uid, names)
 
     def _let_go(self, meta: NodeMeta) -> None:
         """The label is gone: the layout stays, and we say no more about it."""

@@ -9,10 +9,10 @@ from functools import partial
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.apply import PlacementRefusedError
 from mig_manager.gpu.nvml import MUTATING
-from mig_manager.gpu.worker import GpuWorker, HungWorkerError
+from mig_manager.gpu.worker import GpuWorker, LostWorkerError
 from mig_manager.layouts.layout import GpuIdentity, GpuTarget, NodeTarget
 from mig_manager.planning.geometry import Placement
-from mig_manager.planning.plan import GpuPlan, NodePlan
+from mig_manager.planning.plan import GpuPlan, NewInstance, NodePlan
 from mig_manager.planning.planner import alternatives, plan_gpu
 from mig_manager.planning.restore import plan_restore
 from mig_manager.planning.state import GpuState, Inventory
@@ -56,18 +56,19 @@ def repartition(
 
     Raises:
         RepartitionError: with its own reason once the previous layout is back; ROLLBACK_FAILED when it
-            is not; INTERRUPTED, with nothing put back, after `worker.stop_after_call`.
+            is not; INTERRUPTED after `worker.stop_after_call`, with everything as it is at that moment.
     """
     calls = len(worker.calls)
     try:
         return _Change(worker, target, before, reset).carry_out(plan)
     except Exception as error:  # noqa: BLE001 -- whatever went wrong, the previous layout comes back
         failure = _readable(error)
+    changed = any(call.function in MUTATING for call in worker.calls[calls:])
+    if not changed and not isinstance(failure, LostWorkerError):
+        message = f"{failure.message} Nothing was changed."
+        raise RepartitionError(failure.reason, message, restored=True, inventory=before)
     if failure.reason is Reason.INTERRUPTED:
-        untouched = not any(call.function in MUTATING for call in worker.calls[calls:])
-        raise RepartitionError(
-            failure.reason, failure.message, restored=untouched, inventory=before if untouched else None
-        )
+        raise RepartitionError(failure.reason, failure.message, restored=False, inventory=None)
     raise _put_back(worker, before, reset, failure)
 
 
@@ -82,7 +83,7 @@ class _Change:
         _release(self._worker, plan, self._reset)
         plan = self._build(self._plan_from_device(plan))
         now = self._worker.inventory()
-        _verify(plan, now)
+        _verify(_replace(plan, {each.gpu.uuid: _as_offered(each, now) for each in plan.gpus}), now)
         return now
 
     def _plan_from_device(self, plan: NodePlan) -> NodePlan:
@@ -157,6 +158,33 @@ def _verify(plan: NodePlan, now: Inventory) -> None:
         )
 
 
+def _as_offered(plan: GpuPlan, now: Inventory) -> GpuPlan:
+    """The plan without the places of compute instances that the device turned out not to offer.
+
+    NVML lists those only for a GPU instance that exists, so a plan for a new one takes the usual ones. Where
+    the device has others, the worker has chosen among them.
+    """
+    state = _by_uuid(now).get(plan.gpu.uuid)
+    if state is None or state.geometry is None:
+        return plan
+    offers = {
+        (profile.profile_id, compute.slices): compute.placements
+        for profile in state.geometry.profiles
+        for compute in profile.compute
+    }
+
+    def offered(new: NewInstance) -> NewInstance:
+        compute = tuple(
+            each
+            if each.placement in offers.get((new.profile_id, each.slices), ())
+            else replace(each, placement=None)
+            for each in new.compute
+        )
+        return replace(new, compute=compute)
+
+    return replace(plan, create=tuple(offered(new) for new in plan.create))
+
+
 def _put_back(
     worker: GpuWorker, before: Inventory, reset: Reset, failure: MigManagerError
 ) -> RepartitionError:
@@ -175,7 +203,7 @@ def _put_back(
             second = _readable(error)
             if second.reason is Reason.INTERRUPTED:
                 return RepartitionError(second.reason, failure.message, restored=False, inventory=None)
-            if isinstance(error, HungWorkerError):
+            if _hung(error):
                 break
         else:
             outcome = "The previous layout is back." if changed else "The GPUs are as they were."
@@ -185,7 +213,7 @@ def _put_back(
         Reason.ROLLBACK_FAILED,
         f"{failure.message} Putting the previous layout back failed too: {second.message}",
         restored=False,
-        inventory=None if isinstance(second, HungWorkerError) else _try_inventory(worker),
+        inventory=None if _hung(second) else _try_inventory(worker),
     )
 
 
@@ -194,6 +222,10 @@ def _try_inventory(worker: GpuWorker) -> Inventory | None:
         return worker.inventory()
     except MigManagerError:
         return None
+
+
+def _hung(error: Exception) -> bool:
+    return isinstance(error, LostWorkerError) and error.hung
 
 
 def _readable(error: Exception) -> MigManagerError:

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Literal
@@ -89,7 +90,8 @@ class _Job:
         with self._lock:
             if not self.answered:
                 self.answered = True
-                self._server.connection.send(reply)
+                with suppress(OSError):  # the parent is gone; the main thread notices
+                    self._server.connection.send(reply)
 
     def overdue(self, options: WorkerOptions) -> tuple[float, str]:
         """Seconds until it counts as hung, and what to say then."""

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Self, cast
@@ -26,20 +27,24 @@ from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
 
+__all__ = ["GpuWorker", "LostWorkerError", "WorkerOptions"]
+
 _GRACE_S = 5.0
 """How much later than its own deadline a worker may answer before it is killed unheard."""
-_END_S = 10.0
-"""How long a worker may take to finish the NVML call in hand when it is closed."""
 
 
-class HungWorkerError(MigManagerError):
-    """An NVML call, or the worker, did not come back in time; the process was killed. The GPU may hang on."""
+class LostWorkerError(MigManagerError):
+    """The worker process died, or was killed because a call never came back. What it had done is not known.
 
-    def __init__(self, message: str) -> None:
+    `hung` tells the second from the first: the GPU may hang on.
+    """
+
+    def __init__(self, message: str, *, hung: bool) -> None:
         super().__init__(Reason.NVML_ERROR, message)
+        self.hung = hung
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.message,))
+        return (partial(type(self), hung=self.hung), (self.message,))
 
 
 class GpuWorker:
@@ -58,6 +63,7 @@ class GpuWorker:
         self._stop_fd = -1
         self._stopped = False
         self._lock = threading.Lock()
+        self._starting = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -68,9 +74,17 @@ class GpuWorker:
         self.close()
 
     def start(self) -> None:
-        """Start the process, if none is there, and come back at once; it gets ready meanwhile."""
-        if self._process is not None:
-            return
+        """Start the process, if none is there, and come back at once; it gets ready meanwhile.
+
+        Raises:
+            MigManagerError: NVML_ERROR; the system starts no process.
+        """
+        with self._starting:
+            if self._process is None or self._process.poll() is not None:
+                self._end(0)
+                self._spawn()
+
+    def _spawn(self) -> None:
         ours, theirs = socket.socketpair()
         hear, say = os.pipe()
         try:
@@ -81,6 +95,12 @@ class GpuWorker:
                 pass_fds=fds,
                 start_new_session=True,
             )
+        except OSError as error:
+            ours.close()
+            os.close(say)
+            raise MigManagerError(
+                Reason.NVML_ERROR, f"The GPU worker process cannot be started: {error.strerror or error}."
+            ) from None
         finally:
             theirs.close()
             os.close(hear)
@@ -93,7 +113,7 @@ class GpuWorker:
         """What all GPUs look like now.
 
         Raises:
-            MigManagerError: NVML_ERROR; HungWorkerError, as from every request, where a call never came back.
+            MigManagerError: NVML_ERROR; LostWorkerError, as from every request.
         """
         return cast(Inventory, self._request("inventory", None))
 
@@ -124,9 +144,9 @@ class GpuWorker:
             with suppress(OSError):
                 os.write(self._stop_fd, b"x")
 
-    def close(self) -> None:
-        """End the process: at once if it is idle, when its NVML call comes back, or by force."""
-        self._end(_END_S)
+    def close(self, patience_s: float = 10.0) -> None:
+        """End the process: at once if it is idle, else when its NVML call comes back, in the end by force."""
+        self._end(patience_s)
 
     def _request(self, operation: Operation, plan: NodePlan | None) -> Result:
         with self._lock:
@@ -136,7 +156,7 @@ class GpuWorker:
         self.calls.extend(reply.records)
         if reply.hung is not None:
             self._end(0)
-            raise HungWorkerError(reply.hung)
+            raise LostWorkerError(reply.hung, hung=True)
         if reply.error is not None:
             raise reply.error
         return reply.result
@@ -151,12 +171,12 @@ class GpuWorker:
                 return cast(Reply, self._connection.recv())
         except (EOFError, OSError):
             status = self._end(_GRACE_S)
-            raise MigManagerError(
-                Reason.NVML_ERROR, f"The GPU worker process died during {request.operation}: {status}."
-            ) from None
+            message = f"The GPU worker process died during {request.operation}: {status}."
+            raise LostWorkerError(message, hung=False) from None
         self._end(0)
-        raise HungWorkerError(
+        raise LostWorkerError(
             f"The GPU worker process has not answered {request.operation} for {timeout:g} s and was killed.",
+            hung=True,
         )
 
     def _end(self, patience_s: float) -> str:

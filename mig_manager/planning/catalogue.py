@@ -114,10 +114,8 @@ def model_of(gpu: GpuIdentity) -> GpuModel | None:
         and (not model.only_subsystems or gpu.subsystem_id in model.subsystem_ids)
     ]
     same_name = [m for m in same_id or catalogue() if any(same_model(gpu.model, name) for name in m.names)]
-    if same_id:
-        return (same_name or same_id)[0]
-    named = [model for model in same_name if not model.only_subsystems]
-    return named[0] if named else None
+    found = same_name or same_id
+    return found[0] if found else None
 
 
 def parse_gpus(text: str) -> tuple[GpuModel, ...]:

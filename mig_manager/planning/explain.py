@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.compute import fewest_instances
@@ -53,19 +53,31 @@ def smallest_conflict(search: Search) -> tuple[int, ...]:
 def largest_part(search: Search) -> tuple[int, ...]:
     """A part of what is wanted that fits, with the most devices; among equals, with larger profiles."""
     bound = _bounded(search)
-    parts = [tuple(0 for _ in bound)]
+    parts = {tuple(0 for _ in bound)}
     while True:
+        # Whatever fits still fits with one device less: a part is worth a look only if all such parts fit.
         more = {
-            (*part[:kind], part[kind] + 1, *part[kind + 1 :])
-            for part in parts
-            for kind in range(len(part))
-            if part[kind] < bound[kind]
+            part
+            for smaller in parts
+            for part in _one_more(smaller, bound)
+            if all(less in parts for less in _one_less(part))
         }
-        # Whatever fits still fits with one device less, so each round holds all parts of its size that fit.
-        fitting = sorted((part for part in more if search.fits(part)), reverse=True)
+        fitting = {part for part in more if search.fits(part)}
         if not fitting:
-            return parts[0]
+            return max(parts)
         parts = fitting
+
+
+def _one_more(part: tuple[int, ...], bound: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    for kind, number in enumerate(part):
+        if number < bound[kind]:
+            yield (*part[:kind], number + 1, *part[kind + 1 :])
+
+
+def _one_less(part: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    for kind, number in enumerate(part):
+        if number:
+            yield (*part[:kind], number - 1, *part[kind + 1 :])
 
 
 def _bounded(search: Search) -> list[int]:

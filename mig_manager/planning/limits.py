@@ -76,7 +76,7 @@ def _engine_limit(
         return
     there = sum(counts.get(instance.profile_id) or 0 for instance in present)
     uses = tuple(_engines(profile, engine) or 0 for profile in profiles)
-    yield Limit(_WORDS[engine], max(there, *known), uses, engine)
+    yield Limit(_WORDS[engine], max([there, *known]), uses, engine)
 
 
 def _disproved(limit: Limit, geometry: GpuGeometry) -> bool:

@@ -129,6 +129,7 @@ class Search:
         self._unit = lcm(*(profile.name.gpu_slices for profile in self.profiles))
         self._weights = self._find_weights()
         self._memo: dict[tuple[int, Left], int | None] = {}
+        self._fit_memo: dict[tuple[int, Left], bool] = {}
 
     def solutions(self) -> Iterator[tuple[Placed, ...]]:
         """All solutions, by placement each, the best first. Lazy, finite, none twice."""
@@ -154,12 +155,12 @@ class Search:
 
     def fits(self, counts: Sequence[int]) -> bool:
         """Whether so many of each of `devices`, at most those wanted, have a solution."""
-        return self._best(0, (*counts, *self.start[len(self.devices) :])) is not None
+        return self._fits(0, (*counts, *self.start[len(self.devices) :]))
 
     @property
     def possible(self) -> bool:
         """Whether there is any solution."""
-        return self._best(0, self.start) is not None
+        return self._fits(0, self.start)
 
     def room(self, profile: InstanceProfile) -> int:
         """How many places there are for instances of a profile, also where they overlap."""
@@ -221,6 +222,28 @@ class Search:
     def _complete(self, at: int, left: Left) -> bool:
         return not any(left[: len(self.devices)]) and at > self._last_fixed
 
+    def _fits(self, at: int, left: Left) -> bool:
+        """Whether what is left fits, from a slice on: `_best` without the values."""
+        if self._complete(at, left):
+            return True
+        key = (at, left)
+        if key not in self._fit_memo:
+            self._fit_memo[key] = self._has_room(at, left) and any(
+                self._fits(end, after) and (move is None or self._is_possible(move))
+                for end, after, move in self._options(at, left)
+            )
+        return self._fit_memo[key]
+
+    def _is_possible(self, move: _Move) -> bool:
+        profile = self.profiles[move.spot.profile]
+        empty = not move.spot.pinned and new_compute(profile, move.content) is not None
+        return empty or self._value(move) is not None
+
+    def _has_room(self, at: int, left: Left) -> bool:
+        """Whether there are slices enough; a bound, no more."""
+        need: int = sum(map(mul, left, self._weights))
+        return need <= (self._end - at) * self._unit
+
     def _best(self, at: int, left: Left) -> int | None:
         """The best value of what is left, from a slice on; None where it does not fit."""
         if self._complete(at, left):
@@ -229,7 +252,7 @@ class Search:
         if key in self._memo:
             return self._memo[key]
         best: int | None = None
-        if sum(map(mul, left, self._weights)) <= (self._end - at) * self._unit:
+        if self._has_room(at, left):
             for end, after, move in self._options(at, left):
                 total = self._best(end, after)
                 if total is None:

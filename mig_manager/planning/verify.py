@@ -98,7 +98,7 @@ def _compute_words(compute: Sequence[_Compute]) -> str:
             compute, key=lambda one: (one[1] is None, one[1] or Placement(0, 0), one[0])
         )
     ]
-    return f"the compute instances {', '.join(words)}"
+    return ", ".join(words)
 
 
 def _words(name: MigProfile, place: Placement) -> str:

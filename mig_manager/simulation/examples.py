@@ -8,8 +8,8 @@ import yaml
 
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.catalogue import GpuModel
-from mig_manager.simulation.deviceplugin import GPU_RESOURCE, Strategy, mig_resource
 from mig_manager.simulation.objects import Object, Resource
+from mig_manager.simulation.operands.deviceplugin import GPU_RESOURCE, Strategy, mig_resource
 from mig_manager.simulation.resources import DEPLOYMENTS, PODS
 from mig_manager.simulation.workloads import deployment, pod, pod_spec
 

@@ -5,39 +5,25 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from pynvml import (
-    NVML_ERROR_IN_USE,
-    NVML_ERROR_INVALID_STATE,
-    NVML_ERROR_NOT_SUPPORTED,
-    NVML_ERROR_UNKNOWN,
-    NVML_SUCCESS,
-)
+from pynvml import NVML_ERROR_IN_USE, NVML_ERROR_UNKNOWN, NVML_SUCCESS
 
-from mig_manager.simulation.device import Device
-from mig_manager.simulation.faults import strike
-from mig_manager.simulation.gpunode import GpuOptions, new_state
-from mig_manager.simulation.gpustate import ClientState, FaultState, NodeState
-from mig_manager.simulation.picture import picture
-from mig_manager.simulation.record import CallRecord, append, read
-from mig_manager.simulation.statefile import StateFile, process_start
+from mig_manager.simulation.gpu.device import Device
+from mig_manager.simulation.gpu.faults import strike
+from mig_manager.simulation.gpu.node import GpuOptions, new_state
+from mig_manager.simulation.gpu.picture import picture
+from mig_manager.simulation.gpu.record import CallRecord, append, read
+from mig_manager.simulation.gpu.resets import NOBODY, ResetRefusedError, holders, reset, restart
+from mig_manager.simulation.gpu.state import ClientState, FaultState, NodeState
+from mig_manager.simulation.gpu.statefile import StateFile, process_start
 
 if TYPE_CHECKING:
     from mig_manager.planning.catalogue import GpuModel
 
-
-class ResetRefusedError(Exception):
-    """A reset of GPUs, or an unloading of the driver, that did not happen."""
-
-    def __init__(self, code: int, holders: Mapping[int, Sequence[str]]) -> None:
-        super().__init__(f"refused with {code}: {dict(holders)}")
-        self.code = code
-        """nvmlReturn_t: IN_USE, NOT_SUPPORTED, or INVALID_STATE where only all GPUs can be reset together."""
-        self.holders = holders
-        """By GPU, what keeps it; for INVALID_STATE the GPUs that are missing, with nothing."""
+__all__ = ["ResetRefusedError", "SimulatedGpus"]
 
 
 class SimulatedGpus:
@@ -200,12 +186,9 @@ class SimulatedGpus:
         code = next((fault.code for fault in faults.values() if fault.code), NVML_SUCCESS)
         try:
             if code:
-                raise ResetRefusedError(code, dict.fromkeys(wanted, ("a client that nobody can name",)))
+                raise ResetRefusedError(code, dict.fromkeys(wanted, NOBODY))
             with self._store.change() as state:
-                devices = [Device(state, index) for index in wanted]
-                _require_reset(state, devices)
-                for device in devices:
-                    device.reset()
+                reset(state, wanted)
             time.sleep(state["latencies"].get("reset", 0.0) + sum(f.seconds for f in faults.values()))
         except ResetRefusedError as refused:
             code = refused.code
@@ -223,17 +206,17 @@ class SimulatedGpus:
             ResetRefusedError: somebody uses a GPU, or persistence mode is on.
         """
         with self._store.change() as state:
-            held = _held(Device(state, index) for index in range(len(state["gpus"])))
+            held = holders(state, range(len(state["gpus"])))
             if held and not force:
                 raise ResetRefusedError(NVML_ERROR_IN_USE, held)
-            _restart(state)
+            restart(state)
             state["loaded"] = False
 
     def load_driver(self, version: str | None = None) -> None:
-        """Load the kernel module, of another version if asked; the library on disk goes with it."""
+        """Load the kernel module that goes with the library on disk, or both of another version."""
         with self._store.change() as state:
             state["loaded"] = True
-            state["driver"] = state["library"] = version or state["driver"]
+            state["driver"] = state["library"] = version or state["library"]
 
     def restart_driver(self, version: str | None = None, *, force: bool = False) -> None:
         """Unload and load the kernel module."""
@@ -249,7 +232,7 @@ class SimulatedGpus:
         """Restart the node: processes end, pending modes hold (Ampere), later GPUs have MIG off."""
         with self._store.change() as state:
             state["clients"], state["sessions"] = [], []
-            _restart(state)
+            restart(state)
             state["loaded"] = True
             state["driver"] = state["library"]
             state["boot_id"] = str(uuid.uuid4())
@@ -300,25 +283,6 @@ class SimulatedGpus:
         raise KeyError(device)
 
 
-def _held(devices: Iterable[Device]) -> dict[int, list[str]]:
-    held = {device.index: device.holders() for device in devices}
-    return {index: names for index, names in held.items() if names}
-
-
-def _require_reset(state: NodeState, devices: Sequence[Device]) -> None:
-    options = state["options"]
-    if options["passthrough"] or options["resets"] == "unsupported":
-        raise ResetRefusedError(NVML_ERROR_NOT_SUPPORTED, {})
-    missing = set(range(len(state["gpus"]))) - {device.index for device in devices}
-    if options["grouped_resets"] and missing:
-        raise ResetRefusedError(NVML_ERROR_INVALID_STATE, dict.fromkeys(sorted(missing), ()))
-    if options["resets"] == "refused":
-        names = ("a client that nobody can name",)
-        raise ResetRefusedError(NVML_ERROR_IN_USE, dict.fromkeys([d.index for d in devices], names))
-    if held := _held(devices):
-        raise ResetRefusedError(NVML_ERROR_IN_USE, held)
-
-
 def _add_client(
     state: NodeState,
     pid: int,
@@ -336,9 +300,3 @@ def _add_client(
         )
     )
     return state["serial"]
-
-
-def _restart(state: NodeState) -> None:
-    for index in range(len(state["gpus"])):
-        Device(state, index).restart()
-    state["driver_epoch"] += 1

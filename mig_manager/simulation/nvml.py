@@ -25,16 +25,16 @@ from pynvml import (
     NVML_SUCCESS,
 )
 
-from mig_manager.simulation import nvml_calls, nvml_compute_calls, nvml_mig_calls, nvml_process_calls
-from mig_manager.simulation.calls import Call, Function, Key
-from mig_manager.simulation.device import Device, RefusedError
-from mig_manager.simulation.driver import missing_symbols
-from mig_manager.simulation.faults import strike
-from mig_manager.simulation.gpustate import NodeState, SessionState
-from mig_manager.simulation.record import CallRecord, append
-from mig_manager.simulation.statefile import StateFile, process_start
+from mig_manager.simulation.gpu import compute_calls, device_calls, mig_calls, process_calls
+from mig_manager.simulation.gpu.calls import Call, Function, Key
+from mig_manager.simulation.gpu.device import Device, RefusedError
+from mig_manager.simulation.gpu.driver import missing_symbols
+from mig_manager.simulation.gpu.faults import strike
+from mig_manager.simulation.gpu.record import CallRecord, append
+from mig_manager.simulation.gpu.state import NodeState, SessionState
+from mig_manager.simulation.gpu.statefile import StateFile, process_start
 
-_TABLES = (nvml_calls.TABLE, nvml_mig_calls.TABLE, nvml_compute_calls.TABLE, nvml_process_calls.TABLE)
+_TABLES = (device_calls.TABLE, mig_calls.TABLE, compute_calls.TABLE, process_calls.TABLE)
 
 _PERMITS = {"full": {"", "config", "mode"}, "instances": {"", "config"}, "none": {""}}
 """Kinds of calls that a process may make, by the option `permission`."""

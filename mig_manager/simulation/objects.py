@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -55,6 +55,10 @@ class Store(Protocol):
 
     def list(self, resource: Resource, namespace: str | None = None) -> tuple[list[Object], str]:
         """Copies of all (of one namespace), and the resourceVersion at which they were read."""
+        ...
+
+    def snapshot(self, resource: Resource, namespace: str | None = None) -> tuple[Sequence[Object], int]:
+        """What `list` gives, as the stored objects themselves: to read, never to modify."""
         ...
 
     def update(

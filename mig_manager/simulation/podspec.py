@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import Any
 
 from mig_manager.simulation.objects import Labels, Object
 
@@ -16,9 +13,11 @@ Requests = dict[str, Decimal]
 ANNOTATIONS = "simulation.mig-manager/"
 """Prefix of the annotations with which a pod says how it behaves here:
 
+`start-seconds`: it takes that long to start;
+`publish-seconds`: its device plugin takes that long to be known to the kubelet;
 `run-seconds`: its containers end by themselves with exit code 0 after that time;
 `end-seconds`: they take that long to end once told to, or their grace period if that is shorter;
-`stuck`: `true` keeps the pod in Terminating until the annotation goes.
+`stuck`: keeps it in Terminating until the annotation goes: `process` with its processes alive, `volume` without.
 """
 
 _UNITS = {
@@ -91,6 +90,12 @@ def behaviour(pod: Object, name: str) -> str | None:
     return None if value is None else str(value)
 
 
+def seconds(pod: Object, name: str, otherwise: float) -> float:
+    """The seconds in one of `ANNOTATIONS`, or what holds without it."""
+    value = behaviour(pod, name)
+    return otherwise if value is None else float(value)
+
+
 def fits_node(pod: Object, node: Object) -> bool:
     """Whether the pod's node selector and required node affinity match the node."""
     labels: Labels = node["metadata"].get("labels") or {}
@@ -117,47 +122,6 @@ def untolerated(pod: Object, taints: Sequence[Object]) -> Iterator[Object]:
             _tolerates(each, taint) for each in tolerations
         ):
             yield taint
-
-
-def pod_from_template(
-    template: Object, owner: Object, *, generate_name: str, labels: Mapping[str, str]
-) -> Object:
-    """A pod as a controller makes it for `owner`, with `labels` on top of the template's."""
-    meta = template.get("metadata") or {}
-    new: dict[str, Any] = {
-        "generateName": generate_name,
-        "namespace": owner["metadata"]["namespace"],
-        "labels": {**(meta.get("labels") or {}), **labels},
-        "ownerReferences": [owner_reference(owner)],
-    }
-    if meta.get("annotations"):
-        new["annotations"] = dict(meta["annotations"])
-    return {"metadata": new, "spec": template["spec"]}
-
-
-def template_hash(template: Object) -> str:
-    """Ten hex digits that change with the template: the name of a revision."""
-    return hashlib.sha256(json.dumps(template, sort_keys=True).encode()).hexdigest()[:10]
-
-
-def owner_reference(owner: Object) -> Object:
-    """The reference by which a controller owns what it made."""
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def owner_uid(obj: Object) -> str | None:
-    """The uid of the controller that owns the object, or None."""
-    for each in obj["metadata"].get("ownerReferences") or []:
-        if each.get("controller"):
-            return str(each["uid"])
-    return None
 
 
 def _add(target: Requests, more: Requests) -> None:

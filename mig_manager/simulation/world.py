@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from mig_manager.planning.catalogue import parse_gpus
-from mig_manager.simulation import operands
 from mig_manager.simulation.apiserver import ApiServer
-from mig_manager.simulation.controllers import Controllers
+from mig_manager.simulation.control.controllers import Controllers
 from mig_manager.simulation.delays import Delays
-from mig_manager.simulation.deviceplugin import PluginError, Strategy, device_map
 from mig_manager.simulation.examples import layout_file, workloads
 from mig_manager.simulation.gpus import SimulatedGpus
-from mig_manager.simulation.hardware import Hardware
-from mig_manager.simulation.kubelet import Kubelet
 from mig_manager.simulation.loop import Loop
+from mig_manager.simulation.node.hardware import Hardware
+from mig_manager.simulation.node.kubelet import Kubelet
 from mig_manager.simulation.objects import Change, Object
+from mig_manager.simulation.operands import NAMESPACE as OPERANDS
+from mig_manager.simulation.operands.deviceplugin import PluginError, Strategy, device_map
+from mig_manager.simulation.operands.manifests import daemon_sets, node_labels
+from mig_manager.simulation.operands.programs import PROGRAMS
 from mig_manager.simulation.podspec import is_finished, is_ready
 from mig_manager.simulation.resources import CONFIGMAPS, DAEMON_SETS, NAMESPACES, NODES, PODS
 from mig_manager.simulation.store import MemoryStore
@@ -83,8 +85,8 @@ class SimulatedCluster:
             self._loop,
             name=node,
             delays=self.delays,
-            programs=operands.PROGRAMS,
-            labels=operands.node_labels(mig_capable=capable),
+            programs=PROGRAMS,
+            labels=node_labels(mig_capable=capable),
         )
         self._leave: Callable[[], None] = lambda: None
 
@@ -94,11 +96,11 @@ class SimulatedCluster:
         self._leave = self.store.subscribe(self._changed)
         self._loop.start()
         self._loop.call(self.kubelet.start)
-        for name in (operands.NAMESPACE, NAMESPACE, WORKLOADS):
+        for name in (OPERANDS, NAMESPACE, WORKLOADS):
             self.store.create(NAMESPACES, {"metadata": {"name": name}})
         meta = {"name": CONFIG_MAP, "namespace": NAMESPACE}
         self.store.create(CONFIGMAPS, {"metadata": meta, "data": {CONFIG_KEY: self.layouts}})
-        for each in operands.daemon_sets(self.strategy, dcgm=self._dcgm):
+        for each in daemon_sets(self.strategy, dcgm=self._dcgm):
             self.store.create(DAEMON_SETS, each)
         if self._with_workloads:
             for resource, obj in workloads(self._models, self.strategy):
@@ -117,7 +119,7 @@ class SimulatedCluster:
             "KUBECONFIG": str(self.kubeconfig),
             "NODE_NAME": self.node,
             "POD_NAMESPACE": NAMESPACE,
-            "DEFAULT_GPU_CLIENTS_NAMESPACE": operands.NAMESPACE,
+            "DEFAULT_GPU_CLIENTS_NAMESPACE": OPERANDS,
             "MIG_MANAGER_CONFIG_MAP_NAME": CONFIG_MAP,
             "MIG_MANAGER_CONFIG_MAP_NAMESPACE": NAMESPACE,
             "MIG_MANAGER_CONFIG_MAP_KEY": CONFIG_KEY,
@@ -168,8 +170,8 @@ class SimulatedCluster:
         return {name: int(amount) for name, amount in held.items() if name.startswith("nvidia.com/")}
 
     def _ready(self) -> bool:
-        sets = self.store.list(DAEMON_SETS, operands.NAMESPACE)[0]
-        pods = [each for each in self.store.list(PODS, operands.NAMESPACE)[0] if not is_finished(each)]
+        sets = self.store.snapshot(DAEMON_SETS, OPERANDS)[0]
+        pods = [each for each in self.store.snapshot(PODS, OPERANDS)[0] if not is_finished(each)]
         wanted = sum(each.get("status", {}).get("desiredNumberScheduled", 1) for each in sets)
         if len(pods) != wanted or not all(is_ready(each) for each in pods):
             return False

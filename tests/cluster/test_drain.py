@@ -213,6 +213,13 @@ def test_a_long_grace_period_is_waited_for(cluster: Cluster) -> None:
     assert error.reason is Reason.DRAIN_TIMEOUT
 
 
+def test_refusals_are_taken_for_as_long_as_the_longest_grace_period(cluster: Cluster) -> None:
+    cluster.run_pod("training", grace_s=5, labels={"app": "web"})
+    cluster.protect("keep-web", {"app": "web"}, 1)
+    later(0.6, lambda: cluster.allow("keep-web"))
+    assert drained(cluster, DrainOptions(timeout_s=0.2, retry_s=0.1)).gone
+
+
 def test_a_grace_period_from_the_settings_goes_before_the_pods_own(cluster: Cluster) -> None:
     cluster.run_pod("training", grace_s=600)
     cluster.stuck.add("training")

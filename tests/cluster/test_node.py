@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
@@ -162,6 +163,22 @@ def test_an_event_stands_on_the_node(cluster: Cluster, node: NodeClient) -> None
     )
     assert event["message"].startswith("There is no layout nope.")
     assert len(event["message"]) == 1024
+
+
+def test_an_event_outlives_trouble_and_the_interrupts_of_a_run(
+    simulation: ApiServer, cluster: Cluster, kubeconfig: Path
+) -> None:
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    simulation.faults.add(Fault("POST", "/events", status=503))
+    with Api.connect(kubeconfig, pause=interrupt) as api:
+        recorder = EventRecorder(api, cluster.node)
+        recorder.record("Normal", "Reconfigured", "All is well.")
+        recorder.close(PATIENCE_S)
+    query = {"fieldSelector": f"involvedObject.uid={cluster.node}"}
+    (event,) = cluster.api.get(collection_path("events"), query)["items"]
+    assert event["message"] == "All is well."
 
 
 def test_events_that_cannot_be_recorded_hold_nobody_up(simulation: ApiServer, cluster: Cluster) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import cycle
 
 import pytest
 
 from mig_manager.errors import Reason
 from mig_manager.gpu.repartition import RepartitionError, repartition
+from mig_manager.planning.catalogue import GpuModel, find_model
+from mig_manager.planning.geometry import ComputeProfile, Placement
 from mig_manager.planning.planner import plan_node
 from mig_manager.planning.state import GpuInstance, Inventory
 from tests.gpu.conftest import MakeNode
@@ -49,8 +54,13 @@ TRANSITIONS = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "kept"), TRANSITIONS)
-@pytest.mark.parametrize("model", ["A100-SXM4-80GB", "H100-80GB-HBM3"])
+@pytest.mark.parametrize(
+    ("model", "old", "new", "kept"),
+    [
+        (model, *transition)
+        for model, transition in zip(cycle(("A100-SXM4-80GB", "H100-80GB-HBM3")), TRANSITIONS, strict=False)
+    ],
+)
 def test_what_both_layouts_hold_keeps_its_ids_and_uuids(
     make_node: MakeNode, model: str, old: str, new: str, kept: int
 ) -> None:
@@ -313,3 +323,65 @@ def test_a_call_that_lacks_permission_says_what_is_missing(make_node: MakeNode) 
     assert "Insufficient Permissions" in error.message
     assert "/dev/nvidia-caps/nvidia-cap1" in error.message
     assert error.restored
+
+
+def test_compute_instances_go_where_the_device_offers_places_for_them(make_node: MakeNode) -> None:
+    model = find_model("H100-80GB-HBM3")
+    assert model.geometry is not None
+    odd = (ComputeProfile(0, 1, 2, (Placement(0, 1), Placement(2, 1))),)
+    profiles = tuple(
+        replace(each, compute=odd + each.compute[1:]) if str(each.name) == "3g.40gb" else each
+        for each in model.geometry.profiles
+    )
+    node = make_node([replace(model, geometry=replace(model.geometry, profiles=profiles))])
+    after = node.apply("1c.3g.40gb 1c.3g.40gb")
+    assert shapes(after) == ["3g.40gb@0[1c@0,1c@2]"]
+    assert not plan_node(node.target("1c.3g.40gb 1c.3g.40gb", inventory=after), after).changes
+
+
+def unlike_the_catalogue(**changes: Mapping[str, object]) -> GpuModel:
+    """An A100 whose device differs from the catalogue in some profiles, by `g` and their slices."""
+    model = find_model("A100-SXM4-80GB")
+    assert model.geometry is not None
+    profiles = tuple(
+        replace(each, **changes.get(f"g{each.name.gpu_slices}", {}))  # type: ignore[arg-type]
+        for each in model.geometry.profiles
+    )
+    return replace(model, geometry=replace(model.geometry, profiles=profiles))
+
+
+def test_the_device_decides_once_mig_is_on(make_node: MakeNode) -> None:
+    ids = {f"g{slices}": {"profile_id": 200 + slices} for slices in (3, 4)}
+    node = make_node([unlike_the_catalogue(**ids)], query_without_mig=False)
+    before = node.worker.inventory()
+    target = node.target("4g.40gb 3g.40gb", inventory=before)
+    plan = plan_node(target, before)
+    assert {new.profile_id for new in plan.gpus[0].create} == {5, 9}
+    after = repartition(node.worker, target, plan, before, node.reset)
+    assert shapes(after) == ["4g.40gb@0 3g.40gb@4"]
+    assert {each.profile_id for each in after.gpus[0].instances} == {203, 204}
+
+
+def test_a_layout_that_only_the_catalogue_believed_in_is_taken_back(make_node: MakeNode) -> None:
+    node = make_node(
+        [unlike_the_catalogue(g3={"placements": (Placement(4, 4),), "max_instances": 1})],
+        query_without_mig=False,
+    )
+    node.gpus.record_calls()
+    error = fails(node, "3g.40gb 3g.40gb")
+    assert error.reason is Reason.IMPOSSIBLE_LAYOUT
+    assert error.restored
+    assert shapes(node.worker.inventory()) == ["off"]
+    assert {call.function for call in node.gpus.calls(changes=True)} == {"nvmlDeviceSetMigMode"}
+
+
+def test_two_gpus_that_refuse_placements_both_find_others(make_node: MakeNode) -> None:
+    node = make_node("3xH100-80GB-HBM3")
+    before = node.apply("", "", "")
+    target = node.target("2g.20gb 1g.10gb", "2g.20gb 2g.20gb 1g.10gb", SEVEN, inventory=before)
+    plan = plan_node(target, before)
+    for index in (0, 1):
+        first = plan.gpus[index].create[0].placement
+        node.gpus.refuse_placement(index, first.start, first.size)
+    after = repartition(node.worker, target, plan, before, node.reset)
+    assert not plan_node(node.target("2g.20gb 1g.10gb", "2g.20gb 2g.20gb 1g.10gb", SEVEN), after).changes

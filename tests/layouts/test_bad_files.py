@@ -80,6 +80,7 @@ BAD_FILES = [
         f"{HEAD}  x:\n\t- y\n",
         ["4: column 1: not valid YAML while scanning for the next token: a tab cannot indent; use spaces"],
     ),
+    ("[" * 21 + "]" * 21, ["1: nested more than 20 levels deep; layouts need 6"]),
     ("version: v1\x00\n", ["1: column 12: the character U+0000 cannot stand in YAML; is this text?"]),
 ]
 
@@ -121,6 +122,20 @@ BAD_ENTRIES = [
                 "mig-devices",
                 f"found nothing; allowed: {PROFILES}",
             ),
+        ],
+    ),
+    (
+        ["devices: !!str 0", "mig-enabled: !!str true"],
+        [
+            (4, "devices", f"found '0'; allowed: {DEVICES}; did you mean 0, without quotes?"),
+            (5, "mig-enabled", "found 'true'; allowed: true, false; did you mean true, without quotes?"),
+        ],
+    ),
+    (
+        ["{devices:", "", ", mig-enabled: false, gpu-model: ' '}"],
+        [
+            (4, "devices", f"found nothing; allowed: {DEVICES}"),
+            (6, "gpu-model", "found ' '; allowed: a product name such as A100-SXM4-80GB, or a list of them"),
         ],
     ),
     (
@@ -280,14 +295,21 @@ def test_an_alias_that_stands_in_many_places_is_reported_once() -> None:
     assert len(findings(text)) == 1
 
 
-def bomb(width: int, depth: int, kind: str) -> str:
-    """Text whose aliases multiply to width ** depth values."""
-    lines = ["a0: &a0 [x]"]
-    for level in range(1, depth):
-        aliases = ", ".join([f"*a{level - 1}"] * width)
-        inner = f"[{aliases}]" if kind == "list" else f"{{<<: [{aliases}], k{level}: 1}}"
-        lines.append(f"a{level}: &a{level} {inner}")
-    return "\n".join(lines).replace("[x]", "[x]" if kind == "list" else "{k: 1}")
+def test_a_mapping_that_many_merges_reach_is_read_once() -> None:
+    text = (
+        f"{HEAD}  a: [&m {{devices: all, mig-enabled: false, devices: 1}}]\n  b: [{{<<: *m}}, {{<<: *m}}]\n"
+    )
+    assert findings(text) == ["config.yaml:3: mig-configs.a[0].devices: is given twice; first on line 3"]
+
+
+def anchored(values: list[str], top: str) -> str:
+    """A file whose version hides anchored values a0, a1, ... and whose mig-configs is the one named."""
+    listed = "".join(f"  - &a{at} {value}\n" for at, value in enumerate(values))
+    return f"version:\n{listed}mig-configs: {top}\n"
+
+
+def aliases(number: int, times: int) -> str:
+    return ", ".join([f"*a{number}"] * times)
 
 
 @pytest.mark.parametrize(
@@ -298,11 +320,10 @@ def bomb(width: int, depth: int, kind: str) -> str:
         "- " * 200_000,
         "? " * 200_000,
         "version: v1\nmig-configs: " + "{a: " * 5000,
-        bomb(20, 200, "list") + "\nversion: v1\nmig-configs: {x: *a199}\n",
-        bomb(20, 200, "merge") + "\nversion: v1\nmig-configs: *a199\n",
-        "z0: &z0 {k: 1}\n"
-        + "".join(f"z{n}: &z{n} {{<<: *z{n - 1}}}\n" for n in range(1, 5000))
-        + "version: v1\nmig-configs: *z4999\n",
+        anchored(["x", *(f"[{aliases(n, 20)}]" for n in range(200))], "{x: *a200}"),
+        anchored(["{k: 1}", *(f"{{<<: [{aliases(n, 20)}], k{n}: 1}}" for n in range(15))], "*a15"),
+        anchored(["{k: 1}", *(f"{{<<: *a{n}}}" for n in range(5000))], "*a5000"),
+        anchored([f"{{{', '.join(f'k{n}: 1' for n in range(2000))}}}"], f"{{<<: [{aliases(0, 200)}]}}"),
         # a long list of entries behind every name, and a long list of devices behind every entry
         HEAD + "  a: &a [" + ", ".join([OFF] * 250) + "]\n" + "".join(f"  n{n}: *a\n" for n in range(30_000)),
         HEAD
@@ -317,7 +338,7 @@ def bomb(width: int, depth: int, kind: str) -> str:
         + "g.5gb: 1}\n",
         "x" * (1 << 21),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_no_text_of_bounded_size_takes_long_to_refuse(text: str) -> None:
     start = time.process_time()

@@ -111,6 +111,12 @@ def test_boards_of_one_name_that_offer_different_things_are_told_apart_by_uuid()
     assert counts(book, "all-1g.6gb", "2xA30") == {0: {"1g.6gb": 4}, 1: {"1g.6gb": 4}}
 
 
+def test_only_plain_profiles_make_a_balanced_gpu() -> None:
+    (a30,) = generator_input("1xA30")
+    without = tuple(row for row in a30.profiles if str(row[0]) != "2g.12gb")
+    assert "all-balanced" not in generate_layouts([replace(a30, profiles=without)]).layouts
+
+
 def test_a_node_without_mig_can_only_be_disabled() -> None:
     assert list(generated("2xT4").layouts) == ["all-disabled"]
     assert list(generate_layouts([]).layouts) == ["all-disabled"]

@@ -51,6 +51,7 @@ def refusal(gpus: tuple[GpuIdentity, ...], *entries: str) -> list[str]:
         (MIXED, f"devices: all, device-filter: [{H100}, 0x20B710DE], {ON}", [3]),
         (MIXED, f"devices: [0, 3], device-filter: {A100}, {ON}", [0]),
         (MIXED, f"devices: all, device-filter: '{A100}:0x146310DE', {ON}", [0, 1]),
+        (MIXED, f"devices: all, device-filter: ['{A100}:0x146410DE', {H100}], {ON}", [3]),
         (MIXED, f"devices: all, gpu-model: a100 sxm4 80gb, {ON}", [0, 1]),
         (MIXED, f"devices: all, gpu-model: [NVIDIA-H100-80GB-HBM3, A30], {ON}", [3]),
         (MIXED, f"devices: all, gpu-model: A100-SXM4-80GB, device-filter: [{A100}, {H100}], {ON}", [0, 1]),

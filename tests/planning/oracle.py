@@ -106,22 +106,22 @@ def layouts(geometry: GpuGeometry, devices: Sequence[MigProfile]) -> set[Layout]
     groupings = set()
     for groups in partitions(devices):
         if all(len({str(device.gpu_instance) for device in group}) == 1 for group in groups):
-            grouping = [
+            filled = (
                 (str(group[0].gpu_instance), tuple(sorted(device.compute_slices for device in group)))
                 for group in groups
-            ]
-            groupings.add(tuple(sorted(grouping)))
+            )
+            groupings.add(tuple(sorted(filled)))
     found: set[Layout] = set()
-    for grouping in groupings:
+    for grouping in sorted(groupings):
         ways = [insides(profiles[name], slices) for name, slices in grouping]
         if not all(ways) or not within_limits(geometry, [name for name, _ in grouping]):
             continue
         for places in product(*(profiles[name].placements for name, _ in grouping)):
             if disjoint(places):
-                for filled in product(*ways):
+                for chosen in product(*ways):
                     layout = [
                         (name, place, inside)
-                        for (name, _), place, inside in zip(grouping, places, filled, strict=True)
+                        for (name, _), place, inside in zip(grouping, places, chosen, strict=True)
                     ]
                     found.add(tuple(sorted(layout)))
     return found
@@ -200,7 +200,8 @@ def check(plan: GpuPlan, devices: Sequence[MigProfile], state: GpuState) -> None
         _check_inside(
             profiles[kept.instance.profile_id], inside, [(one.slices, one.placement) for one in still]
         )
-        result.update(kept.instance.profile.split(one.slices) for one in (*still, *kept.create))
+        result.update(kept.instance.profile.split(one.slices) for one in still)
+        result.update(kept.instance.profile.split(one.slices) for one in kept.create)
     assert result == Counter(devices)
 
 
@@ -216,23 +217,13 @@ def _check_inside(
     if len(new) == 1 and not still:
         assert new[0][1] is None or new[0][1] in kinds[new[0][0]].placements
         return
-    taken = []
-    for slices, place in new:
-        assert place in kinds[slices].placements
-        taken.append({place})
-    for slices, place in still:
-        taken.append({place} if place is not None else set(kinds[slices].placements))
+    # A compute instance whose place is not known may lie anywhere: nothing new may be put where it may be.
     blocked: set[int] = set()
-    for number, options in enumerate(taken):
-        mine = {slice_ for place in options if place for slice_ in slices_of(place.start, place.size)}
-        # Unknown places of those that stay may overlap one another in this reckoning, never a new one.
-        assert number >= len(new) or not mine & blocked
-        if number >= len(new):
-            assert not mine & {
-                slice_
-                for option in taken[: len(new)]
-                for place in option
-                if place
-                for slice_ in slices_of(place.start, place.size)
-            }
-        blocked |= mine
+    for slices, place in still:
+        for may in [place] if place is not None else kinds[slices].placements:
+            blocked |= slices_of(may.start, may.size)
+    for slices, place in new:
+        assert place is not None
+        assert place in kinds[slices].placements
+        assert not blocked & slices_of(place.start, place.size)
+        blocked |= slices_of(place.start, place.size)

@@ -190,6 +190,7 @@ def identity(model: str, device_id: int, subsystem_id: int = 0) -> GpuIdentity:
         (identity("NVIDIA GH200 120GB", 0x234210DE), "NVIDIA GH200 120GB"),
         (identity("NVIDIA A30", 0x999910DE), "NVIDIA A30"),
         (identity("NVIDIA RTX PRO 5000 Blackwell", 0x2BB310DE, 0x204D10DE), "NVIDIA RTX PRO 5000 Blackwell"),
+        (identity("NVIDIA RTX PRO 5000 Blackwell", 0x2BB310DE, 0x204D1028), "NVIDIA RTX PRO 5000 Blackwell"),
         (identity("NVIDIA RTX PRO 5000 72GB Blackwell", 0x2BB310DE, 0x227A10DE), None),
         (identity("NVIDIA Z900", 0x999910DE), None),
     ],

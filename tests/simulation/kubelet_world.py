@@ -42,6 +42,8 @@ def partition(gpus: SimulatedGpus, *layout: Sequence[str] | None) -> None:
                 continue
             device = pynvml.nvmlDeviceGetHandleByIndex(index)
             pynvml.nvmlDeviceSetMigMode(device, 1)
+            # Before Hopper this resets the GPU, and the handle is stale.
+            device = pynvml.nvmlDeviceGetHandleByIndex(index)
             geometry = find_model(pynvml.nvmlDeviceGetName(device)).geometry
             assert geometry is not None
             for text in profiles:

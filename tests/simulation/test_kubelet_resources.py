@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from mig_manager.simulation.delays import Delays
-from mig_manager.simulation.deviceplugin import Strategy
-from mig_manager.simulation.featurediscovery import OWN_LABELS
-from mig_manager.simulation.gpus import ResetRefused
+from mig_manager.simulation.gpus import ResetRefusedError
 from mig_manager.simulation.objects import Object
+from mig_manager.simulation.operands.deviceplugin import Strategy
+from mig_manager.simulation.operands.featurediscovery import OWN_LABELS
 from mig_manager.simulation.podspec import is_ready
 from mig_manager.simulation.resources import NODES, PODS
 from mig_manager.simulation.world import SimulatedCluster
@@ -128,11 +128,11 @@ def test_the_plugin_crash_loops_where_the_gpus_do_not_suit_the_strategy(
 
 
 def test_the_plugin_is_ready_before_its_devices_are_known(tmp_path: Path) -> None:
-    with world(tmp_path, ["1g.10gb"], None) as cluster:
-        pods, nodes = Recording(cluster, PODS), Recording(cluster, NODES)
-        cluster.wait_for(lambda: cluster.allocatable().get(SMALL) == 1, "resources")
+    cluster = world(tmp_path, ["1g.10gb"], None)
+    pods, nodes = Recording(cluster, PODS), Recording(cluster, NODES)
+    with cluster:
         eventually(
-            lambda: SMALL in nodes.changes[-1].object["status"]["allocatable"], "the change of the node"
+            lambda: any(SMALL in each.object["status"]["allocatable"] for each in nodes.changes), "resources"
         )
 
         def version(change_of: Object) -> int:
@@ -213,7 +213,7 @@ def test_heartbeats_move_only_when_the_status_is_written(tmp_path: Path) -> None
 def test_plugin_and_exporter_keep_gpus_from_being_reset_until_their_labels_are_paused(tmp_path: Path) -> None:
     with world(tmp_path, gpus="2xA100-SXM4-80GB") as cluster:
         cluster.wait_ready()
-        with pytest.raises(ResetRefused) as refused:
+        with pytest.raises(ResetRefusedError) as refused:
             cluster.gpus.reset([0])
         assert {name.split("(")[1].rstrip(")") for name in refused.value.holders[0]} == {
             "nvidia-device-plugin",

@@ -242,12 +242,15 @@ def test_driver_restarts_as_processes_see_them(tmp_path: Path) -> None:
         gpus.restart_driver()
         install(str(gpus.path))
         pynvml.nvmlInit()
+        assert pynvml.nvmlSystemGetDriverVersion() == "595.1"
 
 
 def test_a_lost_gpu_comes_back_with_a_reset(tmp_path: Path) -> None:
     with node(tmp_path, f"2x{A100}") as gpus:
+        device = gpu(0)
         gpus.lose(0)
-        fails(NVML_ERROR_GPU_IS_LOST, pynvml.nvmlDeviceGetMigMode, gpu(0))
+        fails(NVML_ERROR_GPU_IS_LOST, pynvml.nvmlDeviceGetMigMode, device)
+        fails(NVML_ERROR_GPU_IS_LOST, gpu, 0)
         assert mode(1) == [0, 0]
         assert reset(gpus, 0) == 0
         assert mode(0) == [0, 0]

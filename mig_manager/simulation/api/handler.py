@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -188,7 +189,9 @@ class Handler:
             exchange.record(200)
             if self._stopping.is_set():
                 stream.disturb("close")
-            await stream.run(request, response, fault)
+            # A client that leaves in the middle of a line is nothing to report.
+            with suppress(ConnectionError):
+                await stream.run(request, response, fault)
         finally:
             self._streams.discard(stream)
         return response

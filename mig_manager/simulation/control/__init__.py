@@ -1,0 +1,1 @@
+"""The simulated control plane beside the API server: scheduler and workload controllers."""

@@ -1,0 +1,48 @@
+"""What shall go wrong: which fault strikes a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mig_manager.simulation.gpu.state import FaultState, NodeState
+from mig_manager.simulation.gpu.statefile import StateFile
+
+EVERY_CHANGE = "*"
+"""Instead of a function: all that change something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to one call; see FaultState."""
+
+    code: int | None = None
+    acts: bool = True
+    seconds: float = 0.0
+    kills: bool = False
+
+
+NO_FAULT = Fault()
+
+
+def strike(
+    store: StateFile[NodeState], state: NodeState, function: str, gpu: int | None, changes: bool
+) -> Fault:
+    """The fault that strikes this call; counts the call for every fault that listens."""
+    if not any(_listens(fault, function, gpu, changes) for fault in state["faults"]):
+        return NO_FAULT
+    struck = NO_FAULT
+    with store.change() as fresh:
+        for fault in fresh["faults"]:
+            if not _listens(fault, function, gpu, changes):
+                continue
+            fault["seen"] += 1
+            after = fault["seen"] - fault["nth"]
+            due = after >= 0 and (fault["times"] is None or after < fault["times"])
+            if due and struck is NO_FAULT:
+                struck = Fault(fault["code"], fault["acts"], fault["seconds"], fault["kills"])
+    return struck
+
+
+def _listens(fault: FaultState, function: str, gpu: int | None, changes: bool) -> bool:
+    wanted = fault["function"]
+    return (wanted == function or (wanted == EVERY_CHANGE and changes)) and fault["gpu"] in (gpu, None)

@@ -1,0 +1,1 @@
+"""The simulated node: the kubelet, its pods, their containers and their devices."""

@@ -1,0 +1,3 @@
+"""What the GPU Operator runs on the simulated node."""
+
+NAMESPACE = "gpu-operator"

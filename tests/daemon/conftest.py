@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon.node import GpuNode
+
+MakeNode = Callable[..., GpuNode]
+
+
+@pytest.fixture
+def make_node(tmp_path: Path) -> Iterator[MakeNode]:
+    """Makes simulated GPU nodes; the daemon does not run yet."""
+    with ExitStack() as stack:
+
+        def make(**options: Any) -> GpuNode:
+            return stack.enter_context(GpuNode(tmp_path, **options))
+
+        yield make
+
+
+@pytest.fixture
+def node(make_node: MakeNode) -> GpuNode:
+    """A node with the daemon on it."""
+    made = make_node()
+    made.start()
+    return made

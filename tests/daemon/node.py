@@ -1,0 +1,260 @@
+"""A simulated GPU node with the real daemon on it, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from mig_manager.cluster.operands import PAUSED
+from mig_manager.simulation.delays import Delays
+from mig_manager.simulation.objects import Object
+from mig_manager.simulation.resources import CONFIGMAPS, EVENTS, NODES, PODS
+from mig_manager.simulation.workloads import NAMESPACE as WORKLOADS
+from mig_manager.simulation.world import CONFIG_KEY, CONFIG_MAP, NAMESPACE, SimulatedCluster
+
+CONFIG = "nvidia.com/mig.config"
+STATE = "nvidia.com/mig.config.state"
+PATIENCE = 30.0
+ROOT = Path(__file__).parents[2]
+
+LAYOUTS = """\
+version: v1
+mig-configs:
+  all-disabled:
+    - devices: all
+      mig-enabled: false
+  small:
+    - devices: all
+      mig-enabled: true
+      mig-devices: {"1g.10gb": 7}
+  balanced:
+    - devices: all
+      mig-enabled: true
+      mig-devices: {"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}
+  one-gpu:
+    - devices: [0]
+      mig-enabled: true
+      mig-devices: {"1g.10gb": 7}
+    - devices: [1]
+      mig-enabled: true
+      mig-devices: {"3g.40gb": 2}
+  impossible:
+    - devices: all
+      mig-enabled: true
+      mig-devices: {"3g.40gb": 2, "1g.10gb": 1}
+  other-board:
+    - devices: all
+      mig-enabled: true
+      mig-devices: {"2g.10gb": 3}
+"""
+
+
+class GpuNode:
+    """Two A100s, the GPU Operator's pods, and the daemon when `start` is called."""
+
+    def __init__(
+        self, directory: Path, *, layouts: str = LAYOUTS, workloads: bool = False, **options: Any
+    ) -> None:
+        self.directory = directory
+        options.setdefault("delays", Delays.fast())
+        self.cluster = SimulatedCluster(directory, layouts=layouts, workloads=workloads, **options)
+        self.log = directory / "daemon.log"
+        self.environment: dict[str, str] = {}
+        self._daemon: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.cluster.__enter__()
+        self.cluster.wait_ready()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._daemon is not None and self._daemon.poll() is None:
+            self._daemon.kill()
+            self._daemon.wait()
+        self.cluster.__exit__(*exc)
+
+    # The daemon.
+
+    def start(self, **settings: str) -> None:
+        """Start the daemon with these environment variables on top."""
+        environment = {**os.environ, **self.cluster.daemon_environment(), **self.environment, **settings}
+        environment["PYTHONPATH"] = str(ROOT)
+        with self.log.open("ab") as log:
+            self._daemon = subprocess.Popen(
+                [sys.executable, "-m", "mig_manager.daemon"], env=environment, stdout=log, stderr=log
+            )
+
+    @property
+    def daemon(self) -> subprocess.Popen[bytes]:
+        assert self._daemon is not None
+        return self._daemon
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.daemon.kill()
+        self.daemon.wait()
+
+    def terminate(self) -> int:
+        """SIGTERM; gives the exit status."""
+        self.daemon.send_signal(signal.SIGTERM)
+        return self.daemon.wait(20)
+
+    def logged(self) -> str:
+        """What the daemon has written so far."""
+        return self.log.read_text()
+
+    # What users do.
+
+    def label(self, layout: str | None) -> None:
+        """Set the label, or remove it."""
+        self.patch_node(labels={CONFIG: layout})
+
+    def patch_node(
+        self,
+        *,
+        labels: Mapping[str, str | None] | None = None,
+        annotations: Mapping[str, str | None] | None = None,
+        unschedulable: bool | None = None,
+    ) -> None:
+        """Change the Node; None removes a key."""
+
+        def change(node: Object) -> Object:
+            for kind, wanted in (("labels", labels), ("annotations", annotations)):
+                held = node["metadata"].setdefault(kind, {})
+                held.update(wanted or {})
+                node["metadata"][kind] = {key: value for key, value in held.items() if value is not None}
+            if unschedulable is not None:
+                node["spec"]["unschedulable"] = unschedulable
+            return node
+
+        self.cluster.store.update(NODES, None, self.cluster.node, change)
+
+    def set_layouts(self, text: str) -> None:
+        """Replace the content of the ConfigMap."""
+
+        def change(config_map: Object) -> Object:
+            config_map["data"] = {CONFIG_KEY: text}
+            return config_map
+
+        self.cluster.store.update(CONFIGMAPS, NAMESPACE, CONFIG_MAP, change)
+
+    def delete_layouts(self) -> None:
+        """Delete the ConfigMap."""
+        self.cluster.store.delete(CONFIGMAPS, NAMESPACE, CONFIG_MAP)
+
+    # What is to be seen.
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return dict(self.cluster.node_object()["metadata"].get("labels", {}))
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        return dict(self.cluster.node_object()["metadata"].get("annotations", {}))
+
+    @property
+    def state(self) -> str | None:
+        return self.labels.get(STATE)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The status annotation; empty while there is none."""
+        found: dict[str, Any] = json.loads(self.annotations.get("mig-manager/status", "{}"))
+        return found
+
+    @property
+    def cordoned(self) -> bool:
+        return bool(self.cluster.node_object()["spec"].get("unschedulable"))
+
+    @property
+    def deploy_labels(self) -> dict[str, str]:
+        """The operands' deploy labels."""
+        return {key: value for key, value in self.labels.items() if key.startswith("nvidia.com/gpu.deploy.")}
+
+    @property
+    def allocatable(self) -> dict[str, int]:
+        """The GPU resources on offer, without zeros."""
+        return {name.partition("/")[2]: count for name, count in self.cluster.allocatable().items() if count}
+
+    @property
+    def instances(self) -> list[list[str]]:
+        """Of each GPU: its instances as `profile@start`, sorted; `["off"]` with MIG off."""
+        found = []
+        for gpu in self.cluster.gpus.snapshot()["gpus"]:
+            held = [f"{each['profile']}@{each['start']}" for each in gpu["instances"]]
+            found.append(sorted(held) if gpu["mig"]["current"] else ["off"])
+        return found
+
+    @property
+    def clients_run(self) -> bool:
+        """Whether every deploy label is as the GPU Operator sets it."""
+        return PAUSED not in self.deploy_labels.values()
+
+    def events(self) -> list[tuple[str, str]]:
+        """Reason and message of each Event of the daemon on the Node."""
+        found = self.cluster.store.list(EVENTS)[0]
+        return [
+            (each["reason"], each["message"])
+            for each in found
+            if each.get("source", {}).get("component") == "mig-manager"
+        ]
+
+    def pods(self, namespace: str = WORKLOADS) -> dict[str, Object]:
+        """Pods by name."""
+        return {each["metadata"]["name"]: each for each in self.cluster.store.list(PODS, namespace)[0]}
+
+    def changes_by_the_daemon(self) -> list[str]:
+        """Verb and resource of its requests that change something, Events left out."""
+        return [
+            f"{each.verb} {each.resource}"
+            for each in self.cluster.api.requests.all()
+            if "kube" not in each.user_agent and each.method != "GET" and each.resource != "events"
+        ]
+
+    # Waiting.
+
+    def eventually(self, look: Callable[[], Any], what: str = "it") -> None:
+        """Wait for something about the GPUs, whose file tells nobody that it has changed."""
+        end = time.monotonic() + PATIENCE
+        while not look():
+            assert time.monotonic() < end, f"{what}: not within {PATIENCE:g} s\n{self.logged()[-4000:]}"
+            time.sleep(0.02)
+
+    def wait_event(self, reason: str, part: str) -> None:
+        """Wait for an Event of the daemon with that reason, and that part in its message."""
+        self.wait(
+            lambda: any(each == reason and part in message for each, message in self.events()),
+            f"Event {reason}",
+        )
+
+    def wait(self, look: Callable[[], Any], what: str, timeout: float = PATIENCE) -> Any:
+        """What `look` gives once it is true; the daemon's log is in the message if it never is."""
+        try:
+            return self.cluster.wait_for(look, what, timeout=timeout)
+        except TimeoutError as error:
+            raise AssertionError(f"{error}\n{self.status}\n{self.logged()[-4000:]}") from None
+
+    def ended(self, layout: str, *, timeout: float = PATIENCE) -> dict[str, Any]:
+        """Wait until the Node says how a run for that layout ended; gives the status."""
+
+        def look() -> dict[str, Any] | None:
+            status = self.status
+            done = status.get("layout") == layout and self.state == status.get("state") != "pending"
+            return status if done else None
+
+        found: dict[str, Any] = self.wait(look, f"the end of a run for {layout}", timeout)
+        return found
+
+    def becomes(self, layout: str, state: str = "success") -> dict[str, Any]:
+        """Ask for a layout, and wait for the run to end in that state."""
+        self.label(layout)
+        status = self.ended(layout)
+        assert status["state"] == state, (status, self.logged()[-4000:])
+        return status

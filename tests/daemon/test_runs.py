@@ -1,0 +1,162 @@
+"""The main job: a label on a Node re-partitions its GPUs, and the Node says so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mig_manager.simulation.resources import NODES, PODS
+from mig_manager.simulation.workloads import NAMESPACE, pod, pod_spec
+from tests.daemon.conftest import MakeNode
+from tests.daemon.node import LAYOUTS, GpuNode
+
+SMALL = [f"1g.10gb@{start}" for start in range(7)]
+
+
+def uuids(node: GpuNode) -> set[str]:
+    """The MIG devices of all GPUs."""
+    gpus: list[dict[str, Any]] = node.cluster.gpus.snapshot()["gpus"]
+    return {one["uuid"] for gpu in gpus for instance in gpu["instances"] for one in instance["compute"]}
+
+
+def test_a_label_re_partitions_the_gpus_and_the_node_offers_them_when_it_says_success(node: GpuNode) -> None:
+    deploy_labels = node.deploy_labels
+    node.label("small")
+    node.wait(lambda: node.state == "pending" and node.cordoned, "the cordon")
+    status = node.ended("small")
+    assert node.state == "success"
+    assert node.instances == [SMALL, SMALL]
+    assert node.allocatable == {"mig-1g.10gb": 14}
+    assert not node.cordoned
+    assert node.deploy_labels == deploy_labels
+    assert status["phase"] == "Done"
+    assert status["gpus"] == [0, 1]
+    assert "mig-manager/journal" not in node.annotations
+    node.wait_event("Applied", "small: the GPUs are as the layout says")
+
+
+def test_instances_that_both_layouts_share_stay_where_they_are(node: GpuNode) -> None:
+    node.becomes("small")
+    before = uuids(node)
+    node.becomes("balanced")
+    assert len(before & uuids(node)) == 4
+    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+
+
+def test_gpus_in_mig_mode_go_back_to_whole_gpus(node: GpuNode) -> None:
+    node.becomes("balanced")
+    node.becomes("all-disabled")
+    assert node.instances == [["off"], ["off"]]
+    assert node.allocatable == {"gpu": 2}
+
+
+def test_what_already_matches_is_left_alone(node: GpuNode) -> None:
+    node.becomes("small")
+    node.wait(lambda: "mig-manager/layouts" in node.annotations, "the names of the layouts")
+    node.cluster.gpus.record_calls()
+    node.cluster.api.requests.clear()
+    node.becomes("all-1g.10gb")
+    assert node.cluster.gpus.calls(changes=True) == []
+    assert node.changes_by_the_daemon() == ["patch nodes", "patch nodes"]  # pending, success
+
+
+def test_a_gpu_that_is_right_keeps_everything_while_another_changes(node: GpuNode) -> None:
+    node.becomes("small")
+    first = uuids(node)
+    node.cluster.gpus.record_calls()
+    node.becomes("one-gpu")
+    assert {call.gpu for call in node.cluster.gpus.calls(changes=True)} == {1}
+    assert len(first & uuids(node)) == 7
+
+
+def test_gpu_pods_are_evicted_and_others_stay(make_node: MakeNode) -> None:
+    node = make_node()
+    for name, resources in (("training", {"nvidia.com/gpu": 1}), ("web", {"cpu": "1"})):
+        node.cluster.store.create(PODS, pod(name, pod_spec("example/image", resources)))
+    node.wait(
+        lambda: all(each.get("status", {}).get("phase") == "Running" for each in node.pods().values()), "pods"
+    )
+    node.start(MIG_MANAGER_EVICT_BARE_PODS="true")
+    node.becomes("small")
+    assert set(node.pods()) == {"web"}
+    node.wait_event("Drained", f"gone: {NAMESPACE}/training")
+
+
+def test_a_layout_of_the_hardware_serves_where_the_file_has_none_of_that_name(node: GpuNode) -> None:
+    node.becomes("all-3g.40gb")
+    assert node.instances == [["3g.40gb@0", "3g.40gb@4"]] * 2
+
+
+def test_a_restarted_daemon_finds_nothing_to_do_and_leaves_no_trace(node: GpuNode) -> None:
+    node.becomes("balanced")
+    node.wait(lambda: "mig-manager/layouts" in node.annotations, "the names of the layouts")
+    assert node.terminate() == 0
+    node.cluster.gpus.record_calls()
+    node.cluster.api.requests.clear()
+    node.start()
+    node.eventually(lambda: any(call.function == "nvmlShutdown" for call in node.cluster.gpus.calls()))
+    assert node.terminate() == 0
+    assert node.cluster.gpus.calls(changes=True) == []
+    assert node.changes_by_the_daemon() == []
+
+
+def test_an_edit_of_the_layout_re_applies_and_an_edit_of_another_does_not(node: GpuNode) -> None:
+    node.becomes("small")
+    first = node.status
+    other = LAYOUTS.replace('"2g.20gb": 1', '"2g.20gb": 2').replace("version: v1", "# a comment\nversion: v1")
+    node.set_layouts(other)
+    node.set_layouts(other.replace('{"1g.10gb": 7}', '{"1g.10gb": 3}'))
+    node.wait(lambda: node.status["hash"] != first["hash"] and node.state == "success", "the edited layout")
+    assert node.allocatable == {"mig-1g.10gb": 6}
+    assert [reason for reason, _ in node.events()].count("Reconfiguring") == 2
+
+
+def test_a_layout_that_disappears_under_its_label_changes_nothing_and_is_said(node: GpuNode) -> None:
+    node.becomes("small")
+    node.set_layouts(LAYOUTS.replace("  small:", "  tiny:"))
+    node.wait_event("LayoutGone", "'small'")
+    assert node.state == "success"
+    assert node.instances == [SMALL, SMALL]
+    node.set_layouts("version: v2\n")
+    node.wait_event("LayoutGone", "version")
+    assert node.state == "success"
+    node.set_layouts(LAYOUTS)
+    node.becomes("balanced")
+
+
+def test_a_removed_label_ends_the_management_and_keeps_the_layout(node: GpuNode) -> None:
+    node.becomes("small")
+    node.label(None)
+    node.wait(lambda: node.state is None, "the state to go")
+    assert node.status == {}
+    assert node.instances == [SMALL, SMALL]
+
+
+def test_the_gpus_and_the_possible_layouts_stand_on_the_node(node: GpuNode) -> None:
+    node.becomes("balanced")
+    node.wait(lambda: "mig-manager/layouts" in node.annotations, "the names of the layouts")
+    assert '"all-1g.10gb"' in node.annotations["mig-manager/layouts"]
+    assert "impossible" not in node.annotations["mig-manager/layouts"]
+    assert '"profile":"3g.40gb"' in node.annotations["mig-manager/gpus"]
+
+
+def test_the_single_strategy_offers_mig_devices_as_gpus(make_node: MakeNode) -> None:
+    node = make_node(strategy="single")
+    node.start()
+    node.becomes("small")
+    assert node.allocatable == {"gpu": 14}
+    status = node.becomes("balanced", "failed")
+    assert status["reason"] == "StrategyMismatch"
+    assert node.instances == [SMALL, SMALL]
+
+
+def test_a_node_that_is_deleted_and_created_anew_is_managed_again(node: GpuNode) -> None:
+    node.becomes("small")
+    before = node.cluster.node_object()
+    fresh = {key: before[key] for key in ("spec", "status")}
+    meta = {key: before["metadata"][key] for key in ("name", "labels")}
+    meta["labels"] = {
+        key: value for key, value in meta["labels"].items() if not key.endswith("mig.config.state")
+    }
+    node.cluster.store.delete(NODES, None, node.cluster.node)
+    node.cluster.store.create(NODES, {"metadata": meta, **fresh})
+    node.wait(lambda: node.state == "success", "the state on the new Node")
