@@ -61,10 +61,10 @@ def demo(
         raise typer.BadParameter("goes with --serve; the story shows no log", param_hint="--quiet")
     models = _models(gpus)
     try:
-        from mig_manager.cli.serve import serve as serve_cluster
-        from mig_manager.cli.stage import DemoError, Stage, ended_by_signals
-        from mig_manager.cli.story import Story
-        from mig_manager.cli.telling import Teller
+        from mig_manager.cli.play.serve import serve as serve_cluster
+        from mig_manager.cli.play.stage import DemoError, Stage, ended_by_signals
+        from mig_manager.cli.play.story import Story
+        from mig_manager.cli.play.telling import Teller
     except ModuleNotFoundError as error:
         if error.name != "aiohttp":
             raise

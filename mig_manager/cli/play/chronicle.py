@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 
-from mig_manager.cli.stage import Stage, is_operand, pod_name
-from mig_manager.cluster.objects import JsonObject, Node, Pod
+from mig_manager.cli.play.seen import in_words, is_operand, names, offer
+from mig_manager.cli.play.stage import Stage
+from mig_manager.cluster.objects import JsonObject
 from mig_manager.cluster.operands import PAUSED
-from mig_manager.cluster.resources import advertised
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION
 from mig_manager.daemon.status import STATE_LABEL, STATUS_ANNOTATION, Phase, State, Status
 
@@ -121,8 +121,7 @@ class Chronicle:
         self._known_pods = dict(pods)
         if leaving and self.outcome is None:
             self.evicted |= {pod["metadata"]["uid"]: pod for pod in leaving}
-            names = ", ".join(f"{pod_name(pod)} ({uses(pod)})" for pod in leaving)
-            self._tell_of(Phase.DRAINING, at, f"evicts {names}")
+            self._tell_of(Phase.DRAINING, at, f"evicts {names(leaving)}")
         if any(map(is_operand, gone)) and _paused(self._node) and not self._operands_left():
             self._tell_of(Phase.APPLYING, at, "the pods of the paused GPU clients are gone")
 
@@ -157,25 +156,6 @@ class Chronicle:
         if new:
             self._phases.append((phase, at))
         return new
-
-
-def offer(node: JsonObject) -> Mapping[str, int]:
-    """The GPU resources that a Node offers, without those of which there are none."""
-    return advertised(Node.from_json(node))
-
-
-def in_words(resources: Mapping[str, int]) -> str:
-    """`8 x mig-1g.10gb, 2 x mig-3g.40gb`: without the `nvidia.com/` before each."""
-    return ", ".join(f"{count} x {_short(name)}" for name, count in sorted(resources.items())) or "no GPU"
-
-
-def uses(pod: JsonObject) -> str:
-    """The GPU resources that a pod asks for, named as `in_words` does."""
-    return ", ".join(map(_short, sorted(Pod.from_json(pod).resources))) or "no GPU"
-
-
-def _short(resource: str) -> str:
-    return resource.removeprefix("nvidia.com/")
 
 
 def _has_journal(node: JsonObject) -> bool:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from itertools import groupby
 
 import yaml
 
 from mig_manager import __version__
-from mig_manager.cli.chronicle import Chronicle, in_words, offer, uses
-from mig_manager.cli.stage import DemoError, Stage, is_operand, pod_name
-from mig_manager.cli.telling import Teller
+from mig_manager.cli.play.chronicle import Chronicle
+from mig_manager.cli.play.seen import (
+    changes,
+    in_a_line,
+    in_words,
+    is_operand,
+    kept,
+    mig_devices,
+    names,
+    offer,
+    settled,
+)
+from mig_manager.cli.play.stage import DemoError, Stage
+from mig_manager.cli.play.telling import Teller
 from mig_manager.cluster.client import object_path
 from mig_manager.cluster.objects import JsonObject
 from mig_manager.cluster.wait import Deadline
@@ -21,9 +30,8 @@ from mig_manager.daemon.status import CONFIG_LABEL, STATE_LABEL, State, Status
 from mig_manager.errors import Reason
 from mig_manager.gpu.worker import GpuWorker
 from mig_manager.planning.catalogue import GpuModel
-from mig_manager.planning.state import GpuState, Inventory
+from mig_manager.planning.state import Inventory
 from mig_manager.simulation.examples import layout_file
-from mig_manager.simulation.podspec import is_finished, is_ready, quantity, requests
 from mig_manager.simulation.world import CONFIG_KEY, CONFIG_MAP, NAMESPACE
 
 _EVENT_S = 5.0
@@ -75,7 +83,7 @@ class Story:
         title = "Larger instances beside small ones: what is there already stays"
         lines = _mixed_text(layout_file(self._models))
         act = self._label(title, _MIXED, lambda: self._teller.block(lines))
-        self._expect(act, bool(_kept(act)), "instances that stay")
+        self._expect(act, bool(kept(act.before, act.after)), "instances that stay")
 
     def _edited(self) -> None:
         now, edited = (layout_file(self._models, edited=edited) for edited in (False, True))
@@ -89,7 +97,7 @@ class Story:
             show=lambda: self._teller.difference(_mixed_text(now), _mixed_text(edited)),
         )
         self._expect(act, act.status.hash != before.hash, "another meaning of the layout")
-        self._expect(act, bool(_kept(act)), "instances that stay")
+        self._expect(act, bool(kept(act.before, act.after)), "instances that stay")
 
     def _typo(self) -> None:
         right = self._smallest_layout
@@ -97,7 +105,9 @@ class Story:
         act = self._label("A typo: nothing is touched, and the Node says why", wrong, state=State.FAILED)
         self._expect(act, act.status.reason is Reason.UNKNOWN_LAYOUT, str(Reason.UNKNOWN_LAYOUT))
         self._expect(act, right in (act.status.message or ""), f"the nearest name, {right}")
-        self._expect(act, not act.chronicle.cordoned and _uuids(act.before) == _uuids(act.after), "no change")
+        self._expect(
+            act, not act.chronicle.cordoned and mig_devices(act.before) == mig_devices(act.after), "no change"
+        )
 
     def _disabled(self) -> None:
         act = self._label("And back to whole GPUs", "all-disabled")
@@ -160,19 +170,19 @@ class Story:
         teller.change(act.before, act.after)
         if len(chronicle.phases) > 1:
             teller.phases(chronicle.phases)
-        if _uuids(act.before) != _uuids(act.after):
-            for line in _kept(act):
+        if mig_devices(act.before) != mig_devices(act.after):
+            for line in kept(act.before, act.after):
                 teller.fact("kept", line)
         if chronicle.evicted:
-            teller.fact("evicted", _names(chronicle.evicted.values()))
+            teller.fact("evicted", names(chronicle.evicted.values()))
         left = [
             pod
             for uid, pod in pods_before.items()
             if uid in self._stage.pods and not is_operand(pod) and pod["spec"].get("nodeName")
         ]
-        teller.fact("left", _names(left))
+        teller.fact("left", names(left))
         self._settle()
-        teller.fact("now", self._pods_in_words())
+        teller.fact("now", in_a_line(self._stage.pods.values()))
 
     def _expect(self, act: _Act, holds: bool, what: str) -> None:
         if not holds:
@@ -188,24 +198,24 @@ class Story:
     def _introduce(self) -> None:
         stage, teller = self._stage, self._teller
         self._settle()
-        inventory = self._worker.inventory()
+        models = [state.gpu.model for state in self._worker.inventory().gpus]
         teller.text(
             f"mig-manager {__version__}: the real daemon on a simulated node. The GPUs are simulated below NVML, "
             "the cluster behind its HTTP API, and what follows is read from there."
         )
         teller.gap()
         operands = sorted(pod["metadata"]["labels"]["app"] for pod in stage.pods.values() if is_operand(pod))
-        gpus = ", ".join(f"{len(list(alike))} x {name}" for name, alike in groupby(_models(inventory)))
+        gpus = ", ".join(f"{len(list(alike))} x {name}" for name, alike in groupby(models))
         teller.fact("node", f"{self._node}: {gpus}; offers {in_words(offer(stage.node))}")
         teller.fact("clients", ", ".join(dict.fromkeys(operands)))
-        teller.fact("pods", self._pods_in_words())
+        teller.fact("pods", in_a_line(self._stage.pods.values()))
         teller.fact("daemon", f"pid {stage.daemon.pid}, at {stage.cluster.api.url}")
 
     def _sum_up(self) -> None:
         teller = self._teller
         teller.heading("", "The end")
         for number, act in enumerate(self._acts, start=1):
-            counts = _counts(act)
+            counts = changes(act.before, act.after)
             teller.fact(
                 str(number), f"{act.status.layout:<14} {act.status.state:<8} {act.seconds:5.1f} s  {counts}"
             )
@@ -224,97 +234,14 @@ class Story:
         plain = [each.name for each in geometry.profiles if not each.name.suffix]
         return f"all-{min(plain, key=lambda name: (name.gpu_slices, name.memory_gb))}"
 
-    def _pods_in_words(self) -> str:
-        """Which workloads run, and what the others wait for."""
-        running: Counter[str] = Counter()
-        waiting: Counter[str] = Counter()
-        for pod in self._workloads():
-            app = pod["metadata"]["labels"]["app"]
-            if is_ready(pod):
-                running[app] += 1
-            else:
-                waiting[f"{app} ({uses(pod)})"] += 1
-        parts = (("running", running), ("waiting", waiting))
-        return "; ".join(f"{verb}: {_counted(pods)}" for verb, pods in parts if pods)
-
-    def _workloads(self) -> list[JsonObject]:
-        found = [pod for pod in self._stage.pods.values() if not is_operand(pod) and not is_finished(pod)]
-        return sorted(found, key=pod_name)
-
     def _settle(self) -> None:
         """Wait until every workload runs, or waits for something that the node does not have."""
-        self._stage.wait_for(self._settled, "the workload pods")
-
-    def _settled(self) -> bool:
-        node = self._stage.node
-        used: Counter[str] = Counter()
-        pods = [pod for pod in self._stage.pods.values() if not is_finished(pod)]
-        for pod in pods:
-            if pod["spec"].get("nodeName"):
-                used.update(requests(pod))
-        return not node["spec"].get("unschedulable") and all(
-            is_ready(pod) or not _fits(pod, node, used) for pod in pods if not is_operand(pod)
+        self._stage.wait_for(
+            lambda: settled(self._stage.node, self._stage.pods.values()), "the workload pods"
         )
-
-
-def _fits(pod: JsonObject, node: JsonObject, used: Counter[str]) -> bool:
-    """Whether a pod runs on the node, or could."""
-    if pod["spec"].get("nodeName") or "deletionTimestamp" in pod["metadata"]:
-        return True
-    allocatable = node["status"]["allocatable"]
-    return all(
-        Decimal(used[name]) + amount <= quantity(allocatable.get(name, 0))
-        for name, amount in requests(pod).items()
-    )
 
 
 def _mixed_text(file: str) -> list[str]:
     """The layout `mixed` of a layout file, as it stands there."""
     layout = yaml.safe_load(file)["mig-configs"][_MIXED]
     return yaml.safe_dump({_MIXED: layout}, sort_keys=False).splitlines()
-
-
-def _names(pods: Iterable[JsonObject]) -> str:
-    return ", ".join(f"{pod_name(pod)} ({uses(pod)})" for pod in pods)
-
-
-def _models(inventory: Inventory) -> list[str]:
-    return [state.gpu.model for state in inventory.gpus]
-
-
-def _uuids(inventory: Inventory) -> dict[str, str]:
-    """MIG devices by UUID, with the GPU and the place where each lies."""
-    return {
-        one.uuid: f"{state.gpu.index}:{instance.profile}@{instance.placement.start}"
-        for state in inventory.gpus
-        for instance in state.instances
-        for one in instance.compute
-        if one.uuid is not None
-    }
-
-
-def _kept(act: _Act) -> list[str]:
-    """The MIG devices that are the same before and after, one line a GPU."""
-    same = _uuids(act.before).keys() & _uuids(act.after).keys()
-    return [line for state in act.after.gpus if (line := _kept_on(state, same))]
-
-
-def _kept_on(state: GpuState, same: set[str]) -> str:
-    found: dict[str, list[str]] = {}
-    for instance in state.instances:
-        for one in instance.compute:
-            if one.uuid is not None and one.uuid in same:
-                found.setdefault(str(instance.profile), []).append(one.uuid[:_UUID])
-    kinds = (f"{len(uuids)} x {profile} ({', '.join(uuids)})" for profile, uuids in found.items())
-    return f"GPU {state.gpu.index}: {', '.join(kinds)}" if found else ""
-
-
-def _counts(act: _Act) -> str:
-    before, after = _uuids(act.before).keys(), _uuids(act.after).keys()
-    if before == after:
-        return "nothing changed"
-    return f"{len(before & after)} kept, {len(before - after)} destroyed, {len(after - before)} created"
-
-
-def _counted(names: Counter[str]) -> str:
-    return ", ".join(f"{count} x {name}" if count > 1 else name for name, count in names.items())

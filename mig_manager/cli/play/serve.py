@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterable, Iterator
 from queue import Empty, SimpleQueue
 
-from mig_manager.cli.chronicle import in_words, offer
-from mig_manager.cli.stage import Stage
-from mig_manager.cli.telling import Teller
+from mig_manager.cli.play.seen import in_words, offer
+from mig_manager.cli.play.stage import Stage
+from mig_manager.cli.play.telling import Teller
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.status import CONFIG_LABEL, STATE_LABEL
 from mig_manager.simulation.world import CONFIG_MAP, NAMESPACE

@@ -21,7 +21,6 @@ from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import ObjectWatch
 from mig_manager.daemon.settings import Settings, environment_name
 from mig_manager.simulation.delays import Delays
-from mig_manager.simulation.operands import NAMESPACE as OPERANDS
 from mig_manager.simulation.world import SimulatedCluster
 
 T = TypeVar("T")
@@ -240,16 +239,6 @@ class Stage:
     def _node_changed(self, node: JsonObject) -> JsonObject:
         self._versions.put((time.monotonic(), node))
         return node
-
-
-def is_operand(pod: JsonObject) -> bool:
-    """Whether a pod is one of the GPU Operator's."""
-    return bool(pod["metadata"]["namespace"] == OPERANDS)
-
-
-def pod_name(pod: JsonObject) -> str:
-    """`namespace/name`."""
-    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 
 from rich.text import Text
 
-from mig_manager.cli.chronicle import Kind
 from mig_manager.cli.output import Screen
-from mig_manager.cli.render import change_picture, change_rows, legend
+from mig_manager.cli.play.chronicle import Kind
+from mig_manager.cli.render import Row, change_picture, change_rows, legend
 from mig_manager.cli.words import gpu_numbers
 from mig_manager.planning.state import GpuState, Inventory
 
@@ -128,7 +128,7 @@ class Teller:
                 drawn += width
                 bar.append("█" * width, styles[name])
             self._lines([bar])
-        line = Text(f"{'time':<{_LABEL}}", "bold")
+        line = Text.assemble((f"{'time':<{_LABEL}}", "bold"))
         for name, seconds in phases:
             part = Text.assemble(("■ " if coloured else "", styles[name]), f"{name} {seconds:.1f} s")
             if line.cell_len + part.cell_len + 2 > self.width:
@@ -140,21 +140,19 @@ class Teller:
 
     def change(self, before: Inventory, after: Inventory) -> None:
         """A picture of every GPU before and after; GPUs that look alike share one."""
-        groups: dict[object, list[tuple[GpuState, GpuState]]] = {}
+        groups: dict[tuple[str, tuple[Row, ...] | None], list[tuple[GpuState, GpuState]]] = {}
         for old, new in zip(before.gpus, after.gpus, strict=True):
-            groups.setdefault((old.gpu.model, change_rows(old, new)), []).append((old, new))
-        drawn = False
-        for alike in groups.values():
+            look = change_rows(old, new) if _changed(old, new) else None
+            groups.setdefault((old.gpu.model, look), []).append((old, new))
+        for (_, look), alike in groups.items():
             old, new = alike[0]
-            head = Text(gpu_numbers([state.gpu.index for state, _ in alike]), "bold")
+            head = Text.assemble((gpu_numbers([state.gpu.index for state, _ in alike]), "bold"))
             head.append(f"  {old.gpu.model}")
-            if not _changed(old, new):
-                head.append("  " + ("stays as it is" if old.geometry else "has no MIG"), "dim")
-                self._lines([head])
-                continue
-            self._lines([head, *change_picture(old, new, self._screen.look), Text()])
-            drawn = True
-        if drawn and not self._explained:
+            if look is None:
+                head.append("  stays as it is" if old.geometry else "  has no MIG", "dim")
+            picture = change_picture(old, new, self._screen.look) if look else []
+            self._lines([head, *picture, Text()])
+        if not self._explained and any(look for _, look in groups):
             self._explained = True
             self._lines([legend(self._screen.look), Text()])
 
