@@ -49,6 +49,9 @@ def demo(
             help="Keep kubeconfig, state and log of the daemon here; otherwise they go when the demo ends.",
         ),
     ] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Let pods start, and GPUs change, in next to no time.")
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("-q", "--quiet", help="With --serve: do not show the log of the daemon.")
     ] = False,
@@ -75,14 +78,16 @@ def demo(
     from mig_manager.cli.hardware import hardware
     from mig_manager.cli.output import complain
     from mig_manager.layouts.schema import parse_layouts
+    from mig_manager.simulation.delays import Delays
     from mig_manager.simulation.world import CONFIG_KEY
 
+    delays = Delays.fast() if fast else Delays.demo()
     teller = Teller()
     log: SimpleQueue[str] = SimpleQueue()
     try:
         with ended_by_signals(), _place(directory) as place, ExitStack() as stack:
             with teller.busy("a cluster starts"):
-                stage = stack.enter_context(Stage(place, gpus, port=port, hear=log.put))
+                stage = stack.enter_context(Stage(place, gpus, delays=delays, port=port, hear=log.put))
                 stage.wait_ready()
                 state = stage.cluster.gpus.path
                 worker = stack.enter_context(hardware(simulate=None, simulate_state=state)).worker
@@ -90,7 +95,7 @@ def demo(
             if serve:
                 layouts = all_layouts(parse_layouts(stage.cluster.layouts, file=CONFIG_KEY), inventory)
                 worker.close()
-                serve_cluster(stage, teller, layouts.layouts, log, quiet=quiet)
+                serve_cluster(stage, teller, models, layouts.layouts, log, quiet=quiet)
             else:
                 Story(stage, teller, worker, models).play()
     except DemoError as error:
@@ -99,16 +104,19 @@ def demo(
     except KeyboardInterrupt:
         if not serve:
             raise
+        teller.text("Ended; daemon and cluster are gone.")
 
 
 def _models(gpus: str) -> tuple[GpuModel, ...]:
     """The GPUs of the node; at least one of them must have MIG."""
-    from mig_manager.planning.catalogue import catalogue, parse_gpus
+    from mig_manager.planning.catalogue import parse_gpus
 
     models = parse_gpus(gpus)
     if all(model.geometry is None for model in models):
-        known = ", ".join(model.title for model in catalogue() if model.geometry is not None)
-        raise InputError(f"--gpus {gpus}: none of these GPUs has MIG. Models with MIG: {known}")
+        raise InputError(
+            f"--gpus {gpus}: none of these GPUs has MIG, so there is nothing to show; add one that has, such as "
+            "A100-SXM4-80GB, H100-80GB-HBM3 or A30"
+        )
     return models
 
 

@@ -18,6 +18,7 @@ from mig_manager.errors import MigManagerError
 
 _EPILOG = """\b
 Examples:
+  mig-manager demo
   mig-manager plan --simulate 8xA100-SXM4-80GB -c all-balanced
   mig-manager plan -f layouts.yaml
   mig-manager apply -f layouts.yaml -c all-1g.10gb

@@ -13,8 +13,8 @@ from mig_manager.simulation.operands.deviceplugin import GPU_RESOURCE, Strategy,
 from mig_manager.simulation.resources import DEPLOYMENTS, PODS
 from mig_manager.simulation.workloads import deployment, pod, pod_spec
 
-_MIXED = {7: {3: 1, 1: 4}, 4: {2: 1, 1: 2}}
-_EDITED = {7: {3: 1, 2: 1, 1: 2}, 4: {2: 2}}
+_MIXED = {7: {3: 1, 1: 4}, 4: {2: 1, 1: 2}, 2: {1: 1}}
+_EDITED = {7: {3: 1, 2: 1, 1: 2}, 4: {2: 2}, 2: {1: 2}}
 _BALANCED = {7: {3: 1, 2: 1, 1: 2}, 4: {2: 1, 1: 2}}
 """How many instances of how many slices, by the slices of the whole GPU."""
 
@@ -23,7 +23,7 @@ def layout_file(models: Sequence[GpuModel], *, edited: bool = False) -> str:
     """The text of a small layout file for a node with these GPUs: all-disabled, small, mixed, balanced.
 
     `small` cuts every GPU into its smallest instances; `mixed` has four of them (two on a GPU of four slices)
-    beside a larger one. `edited`: as somebody may leave it who wants a second larger one in `mixed`.
+    beside a larger one, or one alone on a GPU of two slices. `edited`: with another `mixed` that keeps a part.
     """
     layouts: dict[str, list[Object]] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
     capable = list({model.key: model for model in models if model.geometry is not None}.values())

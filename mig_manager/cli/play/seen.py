@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from mig_manager.cluster.objects import JsonObject, Node, Pod
 from mig_manager.cluster.resources import advertised
+from mig_manager.planning.catalogue import GpuModel
 from mig_manager.planning.state import GpuState, Inventory
 from mig_manager.simulation.operands import NAMESPACE as OPERANDS
 from mig_manager.simulation.podspec import Requests, is_finished, is_ready, quantity, requests
@@ -60,6 +61,13 @@ def settled(node: JsonObject, pods: Collection[JsonObject]) -> bool:
     return not node["spec"].get("unschedulable") and all(
         is_ready(pod) or not _fits(pod, node, used) for pod in there if not is_operand(pod)
     )
+
+
+def smallest_layout(models: Iterable[GpuModel]) -> str:
+    """The generated layout that cuts the first GPU with MIG into its smallest instances."""
+    geometry = next(model.geometry for model in models if model.geometry is not None)
+    plain = [each.name for each in geometry.profiles if not each.name.suffix]
+    return f"all-{min(plain, key=lambda name: (name.gpu_slices, name.memory_gb))}"
 
 
 def mig_devices(inventory: Inventory) -> frozenset[str]:

@@ -6,25 +6,32 @@ import shlex
 from collections.abc import Iterable, Iterator
 from queue import Empty, SimpleQueue
 
-from mig_manager.cli.play.seen import in_words, offer
+from mig_manager.cli.play.seen import in_words, offer, smallest_layout
 from mig_manager.cli.play.stage import Stage
 from mig_manager.cli.play.telling import Teller
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.status import CONFIG_LABEL, STATE_LABEL
+from mig_manager.planning.catalogue import GpuModel
 from mig_manager.simulation.world import CONFIG_MAP, NAMESPACE
 
 
 def serve(
-    stage: Stage, teller: Teller, layouts: Iterable[str], log: SimpleQueue[str], *, quiet: bool
+    stage: Stage,
+    teller: Teller,
+    models: Iterable[GpuModel],
+    layouts: Iterable[str],
+    log: SimpleQueue[str],
+    *,
+    quiet: bool,
 ) -> None:
     """Say how to reach the cluster, then show the log of the daemon, until Ctrl-C.
 
-    `layouts` are names of layouts that suit the node.
+    `models` are the GPUs of the node, `layouts` names of layouts that suit it.
 
     Raises:
         DemoError: the daemon died.
     """
-    _introduce(stage, teller, list(layouts))
+    _introduce(stage, teller, smallest_layout(models), layouts)
     teller.text("Ctrl-C ends it." if quiet else "Ctrl-C ends it. The log of the daemon:", "dim")
     teller.gap()
 
@@ -36,7 +43,7 @@ def serve(
     stage.signal.wait(show, Deadline.never())
 
 
-def _introduce(stage: Stage, teller: Teller, layouts: list[str]) -> None:
+def _introduce(stage: Stage, teller: Teller, example: str, layouts: Iterable[str]) -> None:
     node = stage.cluster.node
     teller.heading("", "A simulated cluster, with the real daemon on its node")
     teller.gap()
@@ -46,7 +53,6 @@ def _introduce(stage: Stage, teller: Teller, layouts: list[str]) -> None:
     teller.gap()
     teller.text("In another terminal:")
     teller.gap()
-    example = next((name for name in layouts if name.startswith("all-1g")), layouts[0])
     budget = "kubectl -n ml create poddisruptionbudget inference --selector app=inference --min-available 1"
     commands = {
         f"export KUBECONFIG={shlex.quote(str(stage.cluster.kubeconfig))}": "",
@@ -55,7 +61,7 @@ def _introduce(stage: Stage, teller: Teller, layouts: list[str]) -> None:
         f"kubectl describe node {node}": "Events, and what the node offers",
         "kubectl get pods -A -o wide": "",
         f"kubectl -n {NAMESPACE} edit configmap {CONFIG_MAP}": "the layouts",
-        budget: "and the daemon has to wait",
+        budget: "then set another label",
     }
     teller.commands(commands)
     teller.gap()

@@ -134,7 +134,13 @@ class Stage:
     """
 
     def __init__(
-        self, directory: Path, gpus: str, *, port: int = 0, hear: Callable[[str], None] = lambda line: None
+        self,
+        directory: Path,
+        gpus: str,
+        *,
+        delays: Delays,
+        port: int = 0,
+        hear: Callable[[str], None] = lambda line: None,
     ) -> None:
         """State files, kubeconfig and the daemon's log go into `directory`; `hear` gets the log's lines.
 
@@ -142,7 +148,7 @@ class Stage:
             MigManagerError: `gpus` cannot be read.
         """
         self.directory = directory
-        self.cluster = SimulatedCluster(directory, gpus, delays=Delays.demo(), port=port)
+        self.cluster = SimulatedCluster(directory, gpus, delays=delays, port=port)
         self.signal = Signal()
         self._port = port
         self._hear = hear

@@ -20,6 +20,7 @@ from mig_manager.cli.play.seen import (
     names,
     offer,
     settled,
+    smallest_layout,
 )
 from mig_manager.cli.play.stage import DemoError, Stage
 from mig_manager.cli.play.telling import Teller
@@ -76,7 +77,7 @@ class Story:
     # The acts.
 
     def _smallest(self) -> None:
-        act = self._label("Many small instances", self._smallest_layout)
+        act = self._label("Many small instances", smallest_layout(self._models))
         self._expect(act, any(state.instances for state in act.after.gpus), "GPUs with instances")
 
     def _mixed(self) -> None:
@@ -100,7 +101,7 @@ class Story:
         self._expect(act, bool(kept(act.before, act.after)), "instances that stay")
 
     def _typo(self) -> None:
-        right = self._smallest_layout
+        right = smallest_layout(self._models)
         wrong = right[:-2] + right[:-3:-1]
         act = self._label("A typo: nothing is touched, and the Node says why", wrong, state=State.FAILED)
         self._expect(act, act.status.reason is Reason.UNKNOWN_LAYOUT, str(Reason.UNKNOWN_LAYOUT))
@@ -226,13 +227,6 @@ class Story:
             "mig-manager demo --gpus 4xH100-80GB-HBM3,1xA30",
             "mig-manager plan --simulate 8xH200 -c all-balanced",
         )
-
-    @property
-    def _smallest_layout(self) -> str:
-        """The generated layout that cuts the first GPU with MIG into its smallest instances."""
-        geometry = next(model.geometry for model in self._models if model.geometry is not None)
-        plain = [each.name for each in geometry.profiles if not each.name.suffix]
-        return f"all-{min(plain, key=lambda name: (name.gpu_slices, name.memory_gb))}"
 
     def _settle(self) -> None:
         """Wait until every workload runs, or waits for something that the node does not have."""

@@ -29,6 +29,7 @@ _STYLE = {
     Kind.WARNING: "yellow",
     Kind.SEEN: "dim",
 }
+_DETAIL = {Kind.BAD: "red", Kind.SEEN: "dim"}
 _LEVELS = {"SUCCESS": "green", "WARNING": "yellow", "ERROR": "red"}
 _SEGMENTS = ("cyan", "blue", "yellow", "magenta", "red", "green", "bright_blue", "bright_magenta")
 
@@ -67,8 +68,9 @@ class Teller:
         parts = self._wrapped(detail, len(start)) or [""]
         line = Text(start[: len(start) - _WORD - 2], "dim")
         line.append(f"{word:<{_WORD}}  ", _STYLE[kind])
-        style = _STYLE[kind] if kind in (Kind.BAD, Kind.SEEN) else ""
+        style = _DETAIL.get(kind, "")
         line.append(parts[0], style)
+        line.rstrip()
         self._lines([line, *(Text(" " * len(start) + part, style) for part in parts[1:])])
 
     def fact(self, word: str, detail: str) -> None:
@@ -116,6 +118,7 @@ class Teller:
     def phases(self, phases: Sequence[tuple[str, float]]) -> None:
         """How the time was spent: a bar on a terminal, and the seconds of each phase."""
         total = sum(seconds for _, seconds in phases)
+        block, square = ("█", "■ ") if self._screen.look.unicode else ("#", "# ")
         coloured = self._screen.look.colour
         styles = {name: _SEGMENTS[number % len(_SEGMENTS)] for number, (name, _) in enumerate(phases)}
         if coloured and total > 0:
@@ -126,11 +129,11 @@ class Teller:
                 done += seconds
                 width = round(done / total * _BAR) - drawn
                 drawn += width
-                bar.append("█" * width, styles[name])
+                bar.append(block * width, styles[name])
             self._lines([bar])
         line = Text.assemble((f"{'time':<{_LABEL}}", "bold"))
         for name, seconds in phases:
-            part = Text.assemble(("■ " if coloured else "", styles[name]), f"{name} {seconds:.1f} s")
+            part = Text.assemble((square if coloured else "", styles[name]), f"{name} {seconds:.1f} s")
             if line.cell_len + part.cell_len + 2 > self.width:
                 self._lines([line])
                 line = Text(" " * _LABEL)
