@@ -134,7 +134,8 @@ class Teller:
         line = Text.assemble((f"{'time':<{_LABEL}}", "bold"))
         for name, seconds in phases:
             part = Text.assemble((square if coloured else "", styles[name]), f"{name} {seconds:.1f} s")
-            if line.cell_len + part.cell_len + 2 > self.width:
+            if line.cell_len + part.cell_len > self.width:
+                line.rstrip()
                 self._lines([line])
                 line = Text(" " * _LABEL)
             line.append_text(part).append("  ")
