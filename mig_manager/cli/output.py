@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,6 +59,15 @@ class Screen:
         colour = console.is_terminal and not console.no_color and not console.is_dumb_terminal
         self.look: Look = Look(True, console.encoding.startswith("utf")) if colour else PLAIN
         self._console = console if colour else Quiet(color_system=None, force_terminal=False)
+
+    @property
+    def width(self) -> int:
+        """Columns of the terminal; 100 where there is none."""
+        return self._console.width if self.look.colour else 100
+
+    def busy(self, text: str) -> AbstractContextManager[object]:
+        """On a terminal, show that something goes on below the last line, for the length of a block."""
+        return self._console.status(text, spinner="line") if self.look.colour else nullcontext()
 
     def lines(self, lines: Iterable[Text]) -> None:
         """Print lines, never wrapped or cropped."""
