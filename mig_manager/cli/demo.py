@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -133,6 +134,8 @@ def _place(directory: Path | None) -> Iterator[Path]:
         others = sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith(_OURS))
     except OSError as error:
         raise InputError(f"--directory {directory}: {error.strerror or error}") from error
+    if not os.access(directory, os.W_OK):
+        raise InputError(f"--directory {directory}: cannot be written")
     if others:
         raise InputError(
             f"--directory {directory}: holds {others[0]}, which is not from a demo; name an empty folder"
