@@ -25,6 +25,8 @@ from mig_manager.simulation.world import SimulatedCluster
 
 CONFIG = "nvidia.com/mig.config"
 STATE = "nvidia.com/mig.config.state"
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""Where the simulated GPUs keep their state, so that no disk takes part in the measurement."""
 _PATIENCE_S = 120.0
 _DAEMON = "mig-manager"
 
@@ -60,7 +62,7 @@ class Bed:
         self._daemon: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        self.directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(dir=IN_MEMORY)))
         cluster = SimulatedCluster(self.directory, self._gpus, delays=self.delays, workloads=False)
         self.cluster = self._stack.enter_context(cluster)
         self._stack.callback(self.stop)
