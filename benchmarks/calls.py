@@ -44,7 +44,8 @@ _SEVEN = (
     "all-7g.80gb",
     "all-balanced",
 )
-"""Layouts with which nvidia-mig-parted v0.15.0 was counted: 492 calls, and no instance kept."""
+_THEIRS = 492
+"""Calls of nvidia-mig-parted v0.15.0 over the pairs of those; 60 of them failed. It kept no instance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +71,11 @@ def main() -> None:
         header = ("", "calls", "cleared and built anew", "ratio", "instances kept", "could be kept")
         print_table(header, [_row("all pairs", found), *_rows_from(found)])
         if name == _MODELS[0]:
-            seven = _row("mig-manager", [each for each in found if {each.before, each.after} <= {*_SEVEN}])
-            rows = [
-                seven,
-                ("nvidia-mig-parted v0.15.0", 492, seven[2], f"{492 / int(seven[2]):.2f}", 0, seven[5]),
-            ]
-            print(f"{name}, 42 ordered pairs of {', '.join(_SEVEN)}:")
-            print_table(header, rows)
+            seven = [each for each in found if {each.before, each.after} <= {*_SEVEN}]
+            anew, shared = sum(each.anew for each in seven), sum(each.shared for each in seven)
+            theirs = ("nvidia-mig-parted v0.15.0", _THEIRS, anew, f"{_THEIRS / anew:.2f}", 0, shared)
+            print(f"{name}, {len(seven)} ordered pairs of {', '.join(_SEVEN)}:")
+            print_table(header, [_row("mig-manager", seven), theirs])
 
 
 def _rows_from(found: Collection[_Transition]) -> Iterator[tuple[object, ...]]:
