@@ -54,6 +54,11 @@ class ModeChange:
     """Whether the change takes effect only after a reset of the GPU."""
 
     @property
+    def changes(self) -> bool:
+        """Whether the mode has to be set, be it only the pending one."""
+        return (self.current, self.pending) != (self.target, self.target)
+
+    @property
     def switches(self) -> bool:
         """Whether the mode in force changes, so that everything on the GPU must go first, MIG or not."""
         return self.current != self.target
@@ -74,8 +79,7 @@ class GpuPlan:
     def changes(self) -> bool:
         """Whether anything at all happens to this GPU."""
         return (
-            self.mig.current != self.mig.target
-            or self.mig.pending != self.mig.target
+            self.mig.changes
             or bool(self.destroy or self.create)
             or any(kept.destroy or kept.create for kept in self.keep)
         )
