@@ -133,9 +133,7 @@ def assumed_fields(plan: GpuPlan, state: GpuState) -> tuple[str, ...]:
 
 
 def _kept(kept: KeptInstance) -> Document:
-    gone = set(kept.destroy)
-    slices = [item.slices for item in kept.instance.compute if item not in gone]
-    slices += [item.slices for item in kept.create]
+    slices = [item.slices for item in (*kept.stays, *kept.create)]
     return _placed(kept.instance.profile, kept.instance.placement, slices)
 
 
