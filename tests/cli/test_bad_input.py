@@ -83,6 +83,9 @@ CASES = {
     "unknown UUID": Case(
         layout('{devices: ["GPU-00000000"], mig-enabled: false}'), ("GPU-00000000",), line=4
     ),
+    "bus id where none is known": Case(
+        layout('{devices: ["0000:07:00.0"], mig-enabled: false}'), ("00000000:07:00.0", "not known"), line=4
+    ),
     "unknown model": Case(
         layout("{devices: all, gpu-model: A1000-SXM4-80GB, mig-enabled: false}"),
         ("no entry selects any GPU", "A100-SXM4-80GB"),
