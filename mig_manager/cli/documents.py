@@ -133,7 +133,8 @@ def assumed_fields(plan: GpuPlan, state: GpuState) -> tuple[str, ...]:
 
 
 def _kept(kept: KeptInstance) -> Document:
-    slices = [item.slices for item in (*kept.stays, *kept.create)]
+    slices = [item.slices for item in kept.stays]
+    slices += [item.slices for item in kept.create]
     return _placed(kept.instance.profile, kept.instance.placement, slices)
 
 
