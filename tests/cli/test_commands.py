@@ -305,6 +305,14 @@ def test_leftovers_without_compute_instances_are_differences(cli: Cli, tmp_path:
     assert "no compute" in cli("plan", "-c", "all-enabled", "--current", state).out
 
 
+def test_a_mode_that_waits_for_a_reset_shows_in_the_plan(cli: Cli, tmp_path: Path) -> None:
+    state = tmp_path / "now.json"
+    gpu = {"index": 0, "model": "A100-SXM4-80GB", "mig": True, "pending": False, "instances": []}
+    state.write_text(json.dumps({"version": "v1", "gpus": [gpu]}))
+    (planned,) = cli("plan", "-c", "all-enabled", "--current", state, "-o", "json").json["gpus"]
+    assert planned["mig"] == {"current": True, "target": True, "reset": False, "pending": False}
+
+
 def test_gpus_without_uuids_are_planned_one_by_one(cli: Cli, tmp_path: Path) -> None:
     state = tmp_path / "now.json"
     full = {"model": "A30", "mig": True, "instances": [{"profile": "4g.24gb", "start": 0}]}
