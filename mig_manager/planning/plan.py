@@ -40,7 +40,15 @@ class KeptInstance:
     @property
     def stays(self) -> tuple[ComputeInstance, ...]:
         """Its compute instances that stay."""
-        return tuple(compute for compute in self.instance.compute if compute not in self.destroy)
+        gone = list(self.destroy)
+        stays = []
+        for compute in self.instance.compute:
+            # Those read from a file have no ids: two that look alike are equal, and one of them can stay.
+            if compute in gone:
+                gone.remove(compute)
+            else:
+                stays.append(compute)
+        return tuple(stays)
 
 
 @dataclass(frozen=True, slots=True)
