@@ -28,7 +28,7 @@ CASES: list[tuple[str, str | None, str, str, tuple[str, ...]]] = [
     # what is wrong, layout file (None: as in the other tests), label, reason, parts of the message
     ("a typo", None, "smal", "UnknownLayout", ("smal ", "small?", "balanced", "all-1g.10gb")),
     ("another board", None, "other-board", "UnsupportedProfile", ("2g.10gb", "2g.20gb", "GPU 0")),
-    ("a sum", None, "impossible", "ImpossibleLayout", ("2x 3g.40gb", "GPU 0", "memory slice")),
+    ("a sum", None, "impossible", "ImpossibleLayout", ("2x3g.40gb", "GPU 0", "memory slice")),
     (
         "an index",
         entry(f"- devices: 9\n  {ON}\n  {SEVEN}"),
@@ -50,7 +50,7 @@ CASES: list[tuple[str, str | None, str, str, tuple[str, ...]]] = [
         LAYOUTS + f"  small:\n    - devices: all\n      {ON}\n      {SEVEN}\n",
         "balanced",
         "InvalidLayout",
-        ("small", "line 7"),
+        (":29:", "line 6", "small"),
     ),
     ("no YAML", "version: v1\nmig-configs: {", "small", "InvalidLayout", ("config.yaml:", "YAML")),
     (
@@ -58,7 +58,7 @@ CASES: list[tuple[str, str | None, str, str, tuple[str, ...]]] = [
         entry(f"- device: all\n  {ON}\n  {SEVEN}"),
         "it",
         "InvalidLayout",
-        (":4:", "device", "'devices'"),
+        (":4:", "did you mean devices?"),
     ),
     (
         "a type",
