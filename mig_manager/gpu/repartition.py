@@ -69,7 +69,7 @@ def repartition(
         raise RepartitionError(failure.reason, message, restored=True, inventory=before)
     if failure.reason is Reason.INTERRUPTED:
         raise RepartitionError(failure.reason, failure.message, restored=False, inventory=None)
-    raise _put_back(worker, before, reset, failure)
+    raise put_back(worker, before, reset, failure)
 
 
 class _Change:
@@ -187,7 +187,7 @@ def _as_offered(plan: GpuPlan, now: Inventory) -> GpuPlan:
     return replace(plan, create=tuple(offered(new) for new in plan.create))
 
 
-def _put_back(
+def put_back(
     worker: GpuWorker, before: Inventory, reset: Reset, failure: MigManagerError
 ) -> RepartitionError:
     """Restore the previous layout; gives the error that tells how that went."""
