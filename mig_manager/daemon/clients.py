@@ -102,7 +102,6 @@ class GpuClients:
         paused = {} if journal is None else journal.operands
         if not paused and not changed:
             return False
-        self._resources.outdate()
         stale = self._running(
             *(self._unpaused if changed else ()),
             *((self._plugin,) if changed or self._plugin.label in paused else ()),

@@ -28,8 +28,7 @@ class Advertised:
         self._pods = pods
         self._plugin = plugin
         self._before = advertised(before, self._patterns)
-        self._old: frozenset[str] = frozenset()
-        self.outdate()
+        self._old = frozenset(uid for uid, pod in pods.objects.items() if plugin.owns(pod))
         self._changed = False
         self._watch = watch_node(site.api, site.node.name, site.signal, site.watching, observe=self._observe)
 
@@ -40,10 +39,6 @@ class Advertised:
     def __exit__(self, *exc: object) -> None:
         self._watch.stop()
 
-    def outdate(self) -> None:
-        """Take note that no plugin pod of this moment has seen the GPUs as they are now."""
-        self._old = frozenset(uid for uid, pod in self._pods.objects.items() if self._plugin.owns(pod))
-
     @property
     def shown(self) -> Mapping[str, int]:
         """What is advertised at this moment, as far as is known."""
@@ -53,7 +48,7 @@ class Advertised:
     def wait(self, wanted: Callable[[], Mapping[str, int]], deadline: Deadline, *, fresh: bool) -> None:
         """Wait until exactly what `wanted` gives is advertised (counts by resource name; zeros do not count).
 
-        With `fresh`, only numbers count that a plugin pod has published which is newer than the last `outdate`.
+        With `fresh`, only numbers count that a plugin pod has published which was not there at first.
 
         Raises:
             MigManagerError: ResourcesNotAdvertised; the message has both sets of numbers.

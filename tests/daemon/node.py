@@ -16,7 +16,7 @@ from mig_manager.cluster.operands import PAUSED
 from mig_manager.simulation.api.faults import Request
 from mig_manager.simulation.delays import Delays
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.resources import CONFIGMAPS, DAEMON_SETS, EVENTS, NODES, PODS
+from mig_manager.simulation.resources import CONFIGMAPS, EVENTS, NODES, PODS
 from mig_manager.simulation.workloads import NAMESPACE as WORKLOADS
 from mig_manager.simulation.world import CONFIG_KEY, CONFIG_MAP, NAMESPACE, SimulatedCluster
 from tests.daemon.history import History
@@ -157,21 +157,6 @@ class GpuNode:
     def delete_layouts(self) -> None:
         """Delete the ConfigMap."""
         self.cluster.store.delete(CONFIGMAPS, NAMESPACE, CONFIG_MAP)
-
-    def break_plugin(self) -> Callable[[], None]:
-        """Let no device plugin that starts from now on become ready; gives what ends that."""
-
-        def start_after(seconds: str) -> None:
-            def change(daemon_set: Object) -> Object:
-                daemon_set["spec"]["updateStrategy"] = {"type": "OnDelete"}
-                meta = daemon_set["spec"]["template"]["metadata"]
-                meta["annotations"] = {"simulation.mig-manager/start-seconds": seconds}
-                return daemon_set
-
-            self.cluster.store.update(DAEMON_SETS, OPERATOR, "nvidia-device-plugin-daemonset", change)
-
-        start_after("600")
-        return lambda: start_after("0.02")
 
     # What is to be seen.
 

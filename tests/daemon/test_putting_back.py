@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import psutil
 import pytest
 from pynvml import NVML_ERROR_IN_USE, NVML_ERROR_UNKNOWN
 
 from mig_manager.cluster.operands import PAUSED
+from mig_manager.simulation.objects import Change
+from mig_manager.simulation.resources import NODES
 from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import OPERATOR, GpuNode
-from tests.daemon.workloads import guard, mark_stuck, stick_operand, unguard, web
+from tests.daemon.workloads import (
+    break_plugin,
+    guard,
+    mark_stuck,
+    stick_operand,
+    unguard,
+    unlabel_plugin,
+    web,
+)
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
@@ -182,6 +194,48 @@ def test_an_admins_cordon_stays(make_node: MakeNode) -> None:
     assert node.cordoned
 
 
+def test_a_cordon_that_an_admin_sets_in_the_last_moment_stays(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK)
+    node.becomes("small")
+
+    def cordon(change: Change) -> None:
+        if change.resource is NODES and node.status.get("layout") == "balanced" and not node.cordoned:
+            node.patch_node(unschedulable=True)
+            leave()
+
+    leave = node.cluster.store.subscribe(cordon)
+    node.becomes("balanced")
+    assert node.cordoned
+
+
+def test_a_client_without_a_deploy_label_starts_anew_once_the_gpus_have_changed(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20"})
+    node.becomes("small")
+    unlabel_plugin(node)
+    node.becomes("balanced")
+    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+    status = node.becomes("all-disabled", "failed")  # A reset, while the plugin holds the GPUs.
+    assert status["reason"] == "GpuInUse"
+    assert node.instances == [BALANCED, BALANCED]
+    assert "nvidia.com/gpu.deploy.device-plugin" not in node.labels
+
+
+def test_nobody_is_busy_with_a_retry_that_nobody_asks_for(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.2", "MIG_MANAGER_OPERAND_TIMEOUT": "0.1"})
+    stick_operand(node)
+    node.becomes("small", "failed")
+    node.cluster.store.delete(NODES, None, node.cluster.node)
+    with pytest.raises(subprocess.TimeoutExpired):
+        node.daemon.wait(0.5)
+    before = sum(psutil.Process(node.daemon.pid).cpu_times()[:2])
+    with pytest.raises(subprocess.TimeoutExpired):
+        node.daemon.wait(0.7)
+    assert sum(psutil.Process(node.daemon.pid).cpu_times()[:2]) - before < 0.2
+
+
 def test_a_deploy_label_that_somebody_sets_meanwhile_stays(make_node: MakeNode) -> None:
     node = make_node()
     node.start(**QUICK | {"MIG_MANAGER_OPERAND_TIMEOUT": "20", "MIG_MANAGER_DRAIN_TIMEOUT": "20"})
@@ -208,7 +262,7 @@ def test_resources_that_are_not_advertised_keep_the_layout_and_are_never_a_succe
     node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.3", "MIG_MANAGER_RETRY_LONGEST": "0.3"})
     node.becomes("small")
     node.history.forget()
-    stop = node.break_plugin()
+    stop = break_plugin(node)
     status = node.becomes("balanced", "failed")
     assert (status["reason"], status["phase"]) == ("ResourcesNotAdvertised", "WaitingForResources")
     assert "no new device plugin pod is Ready" in status["message"]
@@ -230,7 +284,7 @@ def test_after_a_failed_rollback_the_node_stays_cordoned_and_nothing_is_done_unt
     node = make_node()
     node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.1"})
     node.becomes("small")
-    stop = node.break_plugin()
+    stop = break_plugin(node)
     node.cluster.gpus.fail(CREATE, NVML_ERROR_UNKNOWN, times=None)
     status = node.becomes("balanced", "failed")
     assert (status["reason"], status["phase"]) == ("RollbackFailed", "Applying")

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import OPERATOR, GpuNode
-from tests.daemon.workloads import guard, mark_stuck, stick_operand, unguard
+from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
+from tests.daemon.workloads import break_plugin, guard, mark_stuck, stick_operand, unguard
 
 BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
@@ -27,7 +27,7 @@ def ready(make_node: MakeNode, **settings: str) -> GpuNode:
     node = make_node()
     node.start(**settings)
     node.becomes("small")
-    node.patch_node(labels={"nvidia.com/gpu.deploy.dcgm": "false"})
+    node.patch_node(labels={"nvidia.com/gpu.deploy.dcgm": "false", "nvidia.com/gpu.deploy.nvsm": "custom"})
     node.cluster.gpus.record_calls()
     node.history.forget()
     return node
@@ -49,6 +49,7 @@ def test_before_anything_was_said_the_end_leaves_no_trace(make_node: MakeNode) -
     node = ready(make_node)
     assert node.terminate() == 0
     node.cluster.gpus.latency(nvmlInitWithFlags=1.0)
+    node.set_layouts(LAYOUTS.replace('{"1g.10gb": 7}', '{"1g.10gb": 6}'))
     said = node.status
     node.history.forget()
     node.start()
@@ -99,7 +100,7 @@ def applying(node: GpuNode) -> None:
 
 def awaiting(node: GpuNode) -> None:
     node.cluster.gpus.latency(**{CREATE: 0})
-    stop = node.break_plugin()
+    stop = break_plugin(node)
     node.label("balanced")
     at_phase("ResumingOperands")(node)
     stop()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
+from mig_manager.simulation.resources import DAEMON_SETS, DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
 from mig_manager.simulation.workloads import NAMESPACE, deployment, disruption_budget, pod_spec
 from tests.daemon.node import OPERATOR, GpuNode
 
 _BUDGET = "web-guard"
+_PLUGIN = "nvidia-device-plugin-daemonset"
 _STUCK = "simulation.mig-manager/stuck"
 
 
@@ -61,3 +64,31 @@ def stick_operand(node: GpuNode) -> str:
     name = str(node.wait(lambda: running(node, "nvidia-dcgm-exporter", OPERATOR), "the exporter"))
     mark_stuck(node, OPERATOR, name)
     return name
+
+
+def break_plugin(node: GpuNode) -> Callable[[], None]:
+    """Let no device plugin that starts from now on become ready; gives what ends that."""
+
+    def start_after(seconds: str) -> None:
+        def change(daemon_set: Object) -> Object:
+            daemon_set["spec"]["updateStrategy"] = {"type": "OnDelete"}
+            meta = daemon_set["spec"]["template"]["metadata"]
+            meta["annotations"] = {"simulation.mig-manager/start-seconds": seconds}
+            return daemon_set
+
+        node.cluster.store.update(DAEMON_SETS, OPERATOR, _PLUGIN, change)
+
+    start_after("600")
+    return lambda: start_after("0.02")
+
+
+def unlabel_plugin(node: GpuNode) -> None:
+    """Run the device plugin as its own Helm chart does: without a deploy label."""
+
+    def change(daemon_set: Object) -> Object:
+        daemon_set["spec"]["template"]["spec"]["nodeSelector"] = {}
+        return daemon_set
+
+    node.cluster.store.update(DAEMON_SETS, OPERATOR, _PLUGIN, change)
+    node.patch_node(labels={"nvidia.com/gpu.deploy.device-plugin": None})
+    node.cluster.wait_ready()
