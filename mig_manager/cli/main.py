@@ -11,7 +11,18 @@ from typing import Annotated
 import typer
 
 from mig_manager import __version__
-from mig_manager.cli import apply, assert_, export, plan, run
+from mig_manager.cli import (
+    apply,
+    assert_,
+    checkpoint,
+    create,
+    destroy,
+    export,
+    generate,
+    listing,
+    plan,
+    run,
+)
 from mig_manager.cli.errors import ExitCode, InputError, exit_code, told
 from mig_manager.cli.output import complain, write
 from mig_manager.errors import MigManagerError
@@ -36,7 +47,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (plan, apply, assert_, export, run):
+for module in (plan, apply, assert_, export, generate, checkpoint, listing, create, destroy, run):
     module.add_to(app)
 
 

@@ -69,10 +69,10 @@ def arrange(state: GpuState, wanted: Sequence[Wanted]) -> tuple[Placement, ...] 
         [place for place in free_places(state, profile) if start in (None, place.start)]
         for profile, start in wanted
     ]
-    return min(islice(_disjoint(choices), _MOST_ARRANGEMENTS), key=worth, default=None)
+    return min(islice(disjoint(choices), _MOST_ARRANGEMENTS), key=worth, default=None)
 
 
-def _disjoint(choices: Sequence[Sequence[Placement]]) -> Iterator[tuple[Placement, ...]]:
+def disjoint(choices: Sequence[Sequence[Placement]]) -> Iterator[tuple[Placement, ...]]:
     """All ways to choose one place for each that overlap nowhere; equal ones in ascending order only."""
     order = sorted(range(len(choices)), key=lambda item: (len(choices[item]), choices[item], item))
     chosen: dict[int, Placement] = {}
