@@ -1,8 +1,8 @@
 """The checkpoint file: the MIG modes and instances of a node, GPU by GPU.
 
 It is the file that nvidia-mig-parted writes (its checkpoint format v1), with three keys more, which that tool
-passes over: `Model`, `Profile`, and `Placement` of compute instances. `ProfileID` is not NVML's profile id but
-the enum that names the profile in the header, NVML_GPU_INSTANCE_PROFILE_* and NVML_COMPUTE_INSTANCE_PROFILE_*.
+passes over: `Model`, `Profile`, and `Placement` of compute instances. `ProfileID` is not NVML's profile id, but
+the number of the profile in its header: NVML_GPU_INSTANCE_PROFILE_*, NVML_COMPUTE_INSTANCE_PROFILE_*.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from mig_manager.cli import (
     assert_,
     checkpoint,
     create,
+    demo,
     destroy,
     export,
     generate,
@@ -29,6 +30,7 @@ from mig_manager.errors import MigManagerError
 
 _EPILOG = """\b
 Examples:
+  mig-manager demo
   mig-manager plan --simulate 8xA100-SXM4-80GB -c all-balanced
   mig-manager plan -f layouts.yaml
   mig-manager apply -f layouts.yaml -c all-1g.10gb
@@ -47,7 +49,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (plan, apply, assert_, export, generate, checkpoint, listing, create, destroy, run):
+for module in (plan, apply, assert_, export, generate, checkpoint, listing, create, destroy, run, demo):
     module.add_to(app)
 
 

@@ -160,8 +160,9 @@ def legend(look: Look) -> Text:
     text = Text(" " * _LABEL)
     for mark, word in ((Mark.KEEP, "kept"), (Mark.DESTROY, "destroyed"), (Mark.CREATE, "created")):
         text.append(f" {mark} {word} ", _MARK_STYLE[mark] if look.colour else "")
-        text.append("  ")
-    text.rstrip()
+        text.append("" if mark is Mark.CREATE else "  ")
+    if not look.colour:
+        text.rstrip()
     return text
 
 
