@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mig_manager.errors import MigManagerError
-from mig_manager.layouts.layout import GpuIdentity
+from mig_manager.layouts.book import LayoutBook
+from mig_manager.layouts.layout import GpuIdentity, LayoutEntry
+from mig_manager.layouts.models import same_model
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.catalogue import model_of
 from mig_manager.planning.geometry import Placement
@@ -89,6 +91,20 @@ def layout_document(inventory: Inventory, name: str) -> str:
             lines += [f"        {profile}: {count}" for profile, count in counts.items()]
     if not groups:
         lines += ["    # no GPU of this node has MIG", "    - devices: all", "      mig-enabled: false"]
+    return "\n".join(lines) + "\n"
+
+
+def book_document(book: LayoutBook, gpus: Sequence[GpuIdentity]) -> str:
+    """Generated layouts as a layout file, in the part of the format that nvidia-mig-parted reads as well.
+
+    Entries of models become entries with the device ids of those GPUs; where a device id is not theirs alone,
+    and where an entry lists UUIDs, the GPUs stand by index.
+    """
+    lines = ["version: v1", "mig-configs:"]
+    for layout in book.layouts.values():
+        lines.append(f"  {_yaml_text(layout.name)}:")
+        for entry in layout.entries:
+            lines += _entry_lines(entry, gpus)
     return "\n".join(lines) + "\n"
 
 
@@ -187,6 +203,31 @@ def _gpu_state(state: GpuState) -> Document:
         for item in state.instances
     ]
     return document
+
+
+def _entry_lines(entry: LayoutEntry, gpus: Sequence[GpuIdentity]) -> list[str]:
+    """One generated entry."""
+    chosen = [
+        gpu
+        for gpu in gpus
+        if (entry.devices == "all" or gpu.uuid in entry.devices)
+        and (not entry.gpu_models or any(same_model(model, gpu.model) for model in entry.gpu_models))
+    ]
+    ids = dict.fromkeys(gpu.device_id for gpu in chosen)
+    alone = all(gpu in chosen for gpu in gpus if gpu.device_id in ids)
+    lines = [f"    # {', '.join(dict.fromkeys(gpu.model for gpu in chosen))}"] if entry.gpu_models else []
+    if entry.devices == "all" and not entry.gpu_models:
+        lines.append("    - devices: all")
+    elif alone and entry.devices == "all":
+        listed = ", ".join(f'"0x{device_id:08X}"' for device_id in ids)
+        lines += [f"    - device-filter: [{listed}]", "      devices: all"]
+    else:
+        lines.append(f"    - devices: {[gpu.index for gpu in chosen]}")
+    lines.append(f"      mig-enabled: {str(entry.mig_enabled).lower()}")
+    if entry.mig_enabled:
+        lines.append("      mig-devices:" + ("" if entry.mig_devices else " {}"))
+        lines += [f"        {profile}: {count}" for profile, count in entry.mig_devices]
+    return lines
 
 
 def _yaml_text(text: str) -> str:

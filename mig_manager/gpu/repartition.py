@@ -58,9 +58,34 @@ def repartition(
         RepartitionError: with its own reason once the previous layout is back; ROLLBACK_FAILED when it
             is not; INTERRUPTED after `worker.stop_after_call`, with everything as it is at that moment.
     """
+    change = _Change(worker, target, before, reset)
+    return _safely(worker, before, reset, partial(change.carry_out, plan))
+
+
+def carry_out(worker: GpuWorker, plan: NodePlan, before: Inventory, reset: Reset) -> Inventory:
+    """Carry out exactly this plan; gives what the GPUs look like then, as read back.
+
+    Where a GPU refuses any of it, nothing else is tried: each instance has its place or none.
+
+    Raises:
+        RepartitionError: as `repartition`.
+    """
+
+    def exactly() -> Inventory:
+        _release(worker, plan, reset)
+        worker.build(plan)
+        now = worker.inventory()
+        _verify(plan, now)
+        return now
+
+    return _safely(worker, before, reset, exactly)
+
+
+def _safely(worker: GpuWorker, before: Inventory, reset: Reset, change: Callable[[], Inventory]) -> Inventory:
+    """Make a change, and bring the previous layout back if it fails."""
     calls = len(worker.calls)
     try:
-        return _Change(worker, target, before, reset).carry_out(plan)
+        return change()
     except Exception as error:  # noqa: BLE001 -- whatever went wrong, the previous layout comes back
         failure = _readable(error)
     changed = any(call.function in MUTATING for call in worker.calls[calls:])

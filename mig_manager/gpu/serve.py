@@ -21,13 +21,13 @@ from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu import work
 from mig_manager.gpu.control import CallRecord, Control
 from mig_manager.gpu.nvml import NvmlSource
-from mig_manager.gpu.work import WorkerOptions
+from mig_manager.gpu.work import User, WorkerOptions
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
 
-Operation = Literal["inventory", "release", "build", "rebuild"]
-Result = Inventory | tuple[GpuIdentity, ...] | None
+Operation = Literal["inventory", "users", "release", "build", "rebuild"]
+Result = Inventory | tuple[User, ...] | tuple[GpuIdentity, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ class _Job:
     def _work(self) -> Result:
         setup, plan = self._server.setup, self._request.plan
         if plan is None:
-            return work.inventory(setup.source, setup.options, self.control)
+            look = work.users if self._request.operation == "users" else work.inventory
+            return look(setup.source, setup.options, self.control)
         do = {"release": work.release, "build": work.build, "rebuild": work.rebuild}[self._request.operation]
         return do(plan, setup.source, setup.options, self.control)
 

@@ -1,4 +1,4 @@
-"""The requests of a worker, each inside one NVML session: look, release, build, and the last two in one."""
+"""The requests of a worker, each inside one NVML session: look, see who uses what, release, build, rebuild."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mig_manager.gpu.control import Control, HaltedError
 from mig_manager.gpu.device import Device
 from mig_manager.gpu.inventory import find_gpus, read_gpu
 from mig_manager.gpu.nvml import Nvml, NvmlSource, session
+from mig_manager.gpu.readings import Process
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import GpuPlan, NodePlan
 from mig_manager.planning.state import Inventory
@@ -34,12 +35,31 @@ class WorkerOptions:
     """How long a whole request may take."""
 
 
+@dataclass(frozen=True, slots=True)
+class User:
+    """A process on a GPU."""
+
+    gpu: str
+    """UUID of the GPU."""
+    process: Process
+
+
 def inventory(source: NvmlSource, options: WorkerOptions, control: Control) -> Inventory:
     """What all GPUs look like."""
     with session(source, control) as nvml:
         gpus = find_gpus(nvml)
         states = _each(gpus, lambda gpu: read_gpu(*gpu), options, control)
         return Inventory(nvml.driver_version(), tuple(states))
+
+
+def users(source: NvmlSource, options: WorkerOptions, control: Control) -> tuple[User, ...]:
+    """Who uses the GPUs, as far as NVML shows it."""
+    with session(source, control) as nvml:
+        gpus = find_gpus(nvml)
+        found = _each(gpus, lambda gpu: gpu[0].processes(), options, control)
+    return tuple(
+        User(gpu.uuid, p) for (_, gpu), processes in zip(gpus, found, strict=True) for p in processes
+    )
 
 
 def release(

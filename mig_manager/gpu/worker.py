@@ -22,7 +22,7 @@ from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.control import CallRecord
 from mig_manager.gpu.nvml import NvmlSource
 from mig_manager.gpu.serve import Operation, Reply, Request, Result, Setup
-from mig_manager.gpu.work import WorkerOptions
+from mig_manager.gpu.work import User, WorkerOptions
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
@@ -116,6 +116,14 @@ class GpuWorker:
             MigManagerError: NVML_ERROR; LostWorkerError, as from every request.
         """
         return cast(Inventory, self._request("inventory", None))
+
+    def users(self) -> tuple[User, ...]:
+        """Who uses the GPUs, as far as NVML shows it.
+
+        Raises:
+            MigManagerError: as `inventory`.
+        """
+        return cast("tuple[User, ...]", self._request("users", None))
 
     def release(self, plan: NodePlan) -> tuple[GpuIdentity, ...]:
         """Destroy what goes and set the MIG modes. Gives the GPUs whose mode is pending until a reset.
