@@ -1,4 +1,4 @@
-"""The three requests of a worker, each inside one NVML session: look, release, build."""
+"""The requests of a worker, each inside one NVML session."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from mig_manager.gpu.control import Control, HaltedError
 from mig_manager.gpu.device import Device
 from mig_manager.gpu.inventory import find_gpus, read_gpu
 from mig_manager.gpu.nvml import Nvml, NvmlSource, session
+from mig_manager.gpu.readings import GpuUsage
+from mig_manager.gpu.usage import read_usage, set_persistence
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import GpuPlan, NodePlan
 from mig_manager.planning.state import Inventory
@@ -40,6 +42,21 @@ def inventory(source: NvmlSource, options: WorkerOptions, control: Control) -> I
         gpus = find_gpus(nvml)
         states = _each(gpus, lambda gpu: read_gpu(*gpu), options, control)
         return Inventory(nvml.driver_version(), tuple(states))
+
+
+def usage(source: NvmlSource, options: WorkerOptions, control: Control) -> tuple[GpuUsage, ...]:
+    """Who uses the GPUs."""
+    with session(source, control) as nvml:
+        return tuple(_each(find_gpus(nvml), lambda gpu: read_usage(*gpu), options, control))
+
+
+def persistence(
+    modes: Sequence[tuple[GpuIdentity, bool]], source: NvmlSource, options: WorkerOptions, control: Control
+) -> None:
+    """Set persistence modes."""
+    with session(source, control) as nvml:
+        for gpu, enabled in modes:
+            set_persistence(Device(nvml, gpu.uuid, gpu.index).refresh(), enabled)
 
 
 def release(
