@@ -43,7 +43,13 @@ class RepartitionError(MigManagerError):
 
 
 def repartition(
-    worker: GpuWorker, target: NodeTarget, plan: NodePlan, before: Inventory, reset: Reset
+    worker: GpuWorker,
+    target: NodeTarget,
+    plan: NodePlan,
+    before: Inventory,
+    reset: Reset,
+    *,
+    who: Callable[[], str] = str,
 ) -> Inventory:
     """Carry out a plan; gives what the GPUs look like then, as read back.
 
@@ -53,6 +59,8 @@ def repartition(
         plan: what to do. Nothing that it keeps is destroyed, by the rollback neither.
         before: what `plan` was made from, and what a failure puts back.
         reset: called with exactly the GPUs whose MIG mode is pending.
+        who: names the holders of what the plan changes; asked when something turns out to be in use, before
+            the previous layout comes back.
 
     Raises:
         RepartitionError: with its own reason once the previous layout is back; ROLLBACK_FAILED when it
@@ -63,6 +71,8 @@ def repartition(
         return _Change(worker, target, before, reset).carry_out(plan)
     except Exception as error:  # noqa: BLE001 -- whatever went wrong, the previous layout comes back
         failure = _readable(error)
+        if failure.reason is Reason.GPU_IN_USE:
+            failure = _with_holders(failure, who)
     changed = any(call.function in MUTATING for call in worker.calls[calls:])
     if not changed and not isinstance(failure, LostWorkerError):
         message = f"{failure.message} Nothing was changed."
@@ -222,6 +232,13 @@ def _try_inventory(worker: GpuWorker) -> Inventory | None:
         return worker.inventory()
     except MigManagerError:
         return None
+
+
+def _with_holders(failure: MigManagerError, who: Callable[[], str]) -> MigManagerError:
+    try:
+        return MigManagerError(failure.reason, f"{failure.message} {who()}".rstrip())
+    except Exception:  # noqa: BLE001 -- it only explains, and must not replace the failure
+        return failure
 
 
 def _hung(error: Exception) -> bool:

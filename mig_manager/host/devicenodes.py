@@ -41,7 +41,6 @@ def create_capability_nodes(proc: Path, dev: Path) -> CapabilityNodes:
         dev: the directory that is /dev where containers get their devices from.
     """
     created: list[Path] = []
-    problems: list[str] = []
     major: int | None = None
     capabilities, problems = _capabilities(proc)
     for name, capability in capabilities:
