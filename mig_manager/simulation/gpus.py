@@ -263,9 +263,9 @@ class SimulatedGpus:
         """Everything that pictures and the kubelet need, as plain data.
 
         {"driver", "loaded", "gpus": [{"index", "uuid", "bus_id", "minor", "model", "mig_capable",
-        "memory_mb", "memory_slices", "mig": {"current", "pending"}, "lost", "instances": [{"id", "profile",
-        "start", "size", "memory_mb", "compute": [{"id", "profile", "start", "size", "uuid", "index",
-        "busy"}]}]}]}
+        "memory_mb", "memory_slices", "mig": {"current", "pending"}, "persistence", "lost", "instances":
+        [{"id", "profile", "start", "size", "memory_mb", "compute": [{"id", "profile", "start", "size",
+        "uuid", "index", "busy"}]}]}]}
 
         A compute instance's `profile` is the name of its MIG device, such as 1c.3g.40gb.
         """
