@@ -138,7 +138,7 @@ def find_holders(
     for pid in ourselves(files.proc):
         held.pop(pid, None)
     holders = (_holder(files, pid, tuple(held[pid]), names.get(pid)) for pid in sorted(held))
-    return tuple(each for each in holders if each is not None and not _in_nobodys_way(each, ignored))
+    return tuple(each for each in holders if each is not None and not _in_nobodys_way(each, by_uuid, ignored))
 
 
 class _Nodes:
@@ -210,12 +210,11 @@ def _holder(files: HostFiles, pid: int, holds: tuple[Stake, ...], shown: str | N
     return Holder(pid, os.path.basename(shown.split(" ")[0]), shown, None, Owner(), holds)
 
 
-def _in_nobodys_way(holder: Holder, ignored: Collection[str]) -> bool:
-    whole = all(stake.instance is None for stake in holder.holds)
-    if whole and holder.program in ignored:
-        return True
-    # It keeps every GPU open for as long as it runs; that is in the way of a reset only.
-    return holder.program == PERSISTENCE_DAEMON and whole and not any(stake.reset for stake in holder.holds)
+def _in_nobodys_way(holder: Holder, usage: dict[str, GpuUsage], ignored: Collection[str]) -> bool:
+    if holder.program == PERSISTENCE_DAEMON:
+        # It keeps every GPU open: in the way of resets only, and it lets go when the mode is switched off.
+        return not any(stake.reset and usage[stake.gpu.uuid].persistence is False for stake in holder.holds)
+    return holder.program in ignored and all(stake.instance is None for stake in holder.holds)
 
 
 def in_words(holders: Sequence[Holder]) -> str:
@@ -228,7 +227,7 @@ def in_words(holders: Sequence[Holder]) -> str:
     words = f"{'; '.join(named)}."
     if any(each.program == PERSISTENCE_DAEMON for each in holders):
         words += (
-            f" {PERSISTENCE_DAEMON} did not let go when persistence mode was switched off: mount its socket"
+            f" {PERSISTENCE_DAEMON} does not let go although persistence mode is off: mount its socket"
             f" (/run/{PERSISTENCE_DAEMON}) here, or have its service stopped for the change."
         )
     return words

@@ -145,6 +145,14 @@ def test_a_machine_that_cannot_reset_is_found_before_anything_is_touched(make_no
     assert tried.value.restored
 
 
+def test_a_kernel_that_knows_no_reset_does_not_speak_for_the_driver_on_bare_metal(
+    make_node: MakeNode,
+) -> None:
+    node = make_node("1xA100-SXM4-80GB", host_files=True)
+    (node.files.sys / "bus/pci/devices/0000:07:00.0/reset").unlink()
+    assert shape(node.apply_cleared("7g.80gb").gpus[0]) == "7g.80gb@0"
+
+
 def test_linked_gpus_that_are_free_are_reset_as_one_group(make_node: MakeNode) -> None:
     node = make_node("4xA100-SXM4-80GB", host_files=True, grouped_resets=True, persistence=True)
     node.gpus.record_calls()
@@ -174,6 +182,12 @@ def test_linked_gpus_of_which_one_is_not_free_are_left_alone(make_node: MakeNode
         node.apply_cleared("7g.80gb", None, None)
     assert refused.value.reason is Reason.GPU_IN_USE
     node.gpus.remove_process(job)
+    now = node.worker.inventory()
+    node.worker.release(plan_node(node.target(None, None, "7g.80gb", inventory=now), now))
+    with pytest.raises(RepartitionError, match=r"GPU 2 is linked .* its MIG mode is pending"):
+        node.apply_cleared("7g.80gb", None, None)
+    now = node.worker.inventory()
+    node.worker.release(plan_node(node.target(None, None, "off", inventory=now), now))
     assert shape(node.apply_cleared("7g.80gb", None, None).gpus[0]) == "7g.80gb@0"
 
 

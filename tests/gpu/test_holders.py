@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -106,15 +107,17 @@ def test_a_mode_change_concerns_whoever_has_the_gpu_open(make_node: MakeNode) ->
 
 
 @pytest.mark.parametrize(("model", "in_the_way"), [("A100-SXM4-80GB", True), ("H100-80GB-HBM3", False)])
-def test_the_persistence_daemon_is_in_the_way_of_a_reset_only(
+def test_the_persistence_daemon_is_in_the_way_of_a_reset_if_it_does_not_let_go(
     make_node: MakeNode, model: str, in_the_way: bool
 ) -> None:
     node = make_node(f"1x{model}", host_files=True, persistence=True)
-    found = holders(node, plan(node, "7g.80gb"))
-    assert [each.pid for each in found] == ([PERSISTENCED_PID] if in_the_way else [])
-    if found:
-        assert found[0].program == "nvidia-persistenced"
-        assert found[0].owner.service == "nvidia-persistenced.service"
+    change = plan(node, "7g.80gb")
+    assert (node.files.proc / f"{PERSISTENCED_PID}").is_dir()
+    assert holders(node, change) == (), "it lets go when the mode is switched off"
+    name = "/usr/bin/nvidia-persistenced --verbose"
+    node.gpus.add_process(0, pid=9_000_001, name=name, kind="handle", cgroup="/system.slice/np.service")
+    node.worker.set_persistence([(change.gpus[0].gpu, False)])
+    assert [each.pid for each in holders(node, change)] == ([9_000_001] if in_the_way else [])
 
 
 def test_processes_that_come_and_go_or_cannot_be_read_are_passed_over(make_node: MakeNode) -> None:
@@ -122,7 +125,9 @@ def test_processes_that_come_and_go_or_cannot_be_read_are_passed_over(make_node:
     first = 9_000_001
     for pid in range(first, first + 6):
         node.gpus.add_process(0, pid=pid, name="held", kind="handle")
-    node.gpus.add_process(0, pid=9_000_010, name="shown by NVML alone")
+    kinds: tuple[Literal["compute", "graphics", "mps"], ...] = ("compute", "graphics", "mps")
+    for pid, kind in enumerate(kinds, start=9_000_010):
+        node.gpus.add_process(0, pid=pid, name=f"{kind} shown by NVML alone", kind=kind)
     proc = node.files.proc
     shutil.rmtree(proc / f"{first}")
     shutil.rmtree(proc / f"{first + 1}/fd")
@@ -130,14 +135,15 @@ def test_processes_that_come_and_go_or_cannot_be_read_are_passed_over(make_node:
     (proc / f"{first + 3}/stat").write_text("9000004 (he) Z 1 " + "0 " * 17 + "100 0")
     (proc / f"{first + 4}/stat").write_text("")
     (proc / f"{first + 1}/fd").write_text("no directory")
-    shutil.rmtree(proc / "9000010")
+    for pid in range(9_000_010, 9_000_013):
+        shutil.rmtree(proc / f"{pid}")
     (proc / "9999999").mkdir()
     found = holders(node, plan(node, "7g.80gb"))
-    assert [each.pid for each in found] == [first + 5, 9_000_010]
+    assert [each.pid for each in found] == [first + 5, 9_000_010, 9_000_011, 9_000_012]
     assert found[1].started is None
-    assert "pid 9000010 (shown by NVML alone) holds GPU 0" in in_words(found)
+    assert "pid 9000012 (mps shown by NVML alone) holds GPU 0" in in_words(found)
     shutil.rmtree(proc)
-    assert [each.pid for each in holders(node, plan(node, "7g.80gb"))] == [9_000_010]
+    assert len(holders(node, plan(node, "7g.80gb"))) == 3
 
 
 # Real processes with real device files: /dev/null and /dev/zero play the capability nodes, /dev/full the GPU.
