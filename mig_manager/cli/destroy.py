@@ -159,7 +159,7 @@ def _refuse_busy(plans: Sequence[GpuPlan], worker: GpuWorker) -> None:
     ]
     if not busy and not inside:
         return
-    users = worker.users()
+    users = {usage.gpu.uuid: usage.processes for usage in worker.usage()}
     lines = []
     for plan, instance, compute in (*busy, *inside):
         what = instance_words(instance)
@@ -167,11 +167,10 @@ def _refuse_busy(plans: Sequence[GpuPlan], worker: GpuWorker) -> None:
             what = f"compute instance {compute.id} of {what}"
         pids = sorted(
             {
-                user.process.pid
-                for user in users
-                if user.gpu == plan.gpu.uuid
-                and user.process.gpu_instance == instance.id
-                and (compute is None or user.process.compute_instance == compute.id)
+                process.pid
+                for process in users.get(plan.gpu.uuid, ())
+                if process.gpu_instance == instance.id
+                and (compute is None or process.compute_instance == compute.id)
             }
         )
         by = f" by {', '.join(f'pid {pid}' for pid in pids)}" if pids else ""

@@ -43,7 +43,13 @@ class RepartitionError(MigManagerError):
 
 
 def repartition(
-    worker: GpuWorker, target: NodeTarget, plan: NodePlan, before: Inventory, reset: Reset
+    worker: GpuWorker,
+    target: NodeTarget,
+    plan: NodePlan,
+    before: Inventory,
+    reset: Reset,
+    *,
+    who: Callable[[], str] = str,
 ) -> Inventory:
     """Carry out a plan; gives what the GPUs look like then, as read back.
 
@@ -53,13 +59,15 @@ def repartition(
         plan: what to do. Nothing that it keeps is destroyed, by the rollback neither.
         before: what `plan` was made from, and what a failure puts back.
         reset: called with exactly the GPUs whose MIG mode is pending.
+        who: names the holders of what the plan changes; asked when something turns out to be in use, before
+            the previous layout comes back.
 
     Raises:
         RepartitionError: with its own reason once the previous layout is back; ROLLBACK_FAILED when it
             is not; INTERRUPTED after `worker.stop_after_call`, with everything as it is at that moment.
     """
     change = _Change(worker, target, before, reset)
-    return _safely(worker, before, reset, partial(change.carry_out, plan))
+    return _safely(worker, before, reset, partial(change.carry_out, plan), who)
 
 
 def carry_out(worker: GpuWorker, plan: NodePlan, before: Inventory, reset: Reset) -> Inventory:
@@ -81,13 +89,21 @@ def carry_out(worker: GpuWorker, plan: NodePlan, before: Inventory, reset: Reset
     return _safely(worker, before, reset, exactly)
 
 
-def _safely(worker: GpuWorker, before: Inventory, reset: Reset, change: Callable[[], Inventory]) -> Inventory:
+def _safely(
+    worker: GpuWorker,
+    before: Inventory,
+    reset: Reset,
+    change: Callable[[], Inventory],
+    who: Callable[[], str] = str,
+) -> Inventory:
     """Make a change, and bring the previous layout back if it fails."""
     calls = len(worker.calls)
     try:
         return change()
     except Exception as error:  # noqa: BLE001 -- whatever went wrong, the previous layout comes back
         failure = _readable(error)
+        if failure.reason is Reason.GPU_IN_USE:
+            failure = _with_holders(failure, who)
     changed = any(call.function in MUTATING for call in worker.calls[calls:])
     if not changed and not isinstance(failure, LostWorkerError):
         message = f"{failure.message} Nothing was changed."
@@ -249,6 +265,13 @@ def _try_inventory(worker: GpuWorker) -> Inventory | None:
         return worker.inventory()
     except MigManagerError:
         return None
+
+
+def _with_holders(failure: MigManagerError, who: Callable[[], str]) -> MigManagerError:
+    try:
+        return MigManagerError(failure.reason, f"{failure.message} {who()}".rstrip())
+    except Exception:  # noqa: BLE001 -- it only explains, and must not replace the failure
+        return failure
 
 
 def _hung(error: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""The requests of a worker, each inside one NVML session: look, see who uses what, release, build, rebuild."""
+"""The requests of a worker, each inside one NVML session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from mig_manager.gpu.control import Control, HaltedError
 from mig_manager.gpu.device import Device
 from mig_manager.gpu.inventory import find_gpus, read_gpu
 from mig_manager.gpu.nvml import Nvml, NvmlSource, session
-from mig_manager.gpu.readings import Process
+from mig_manager.gpu.readings import GpuUsage
+from mig_manager.gpu.usage import read_usage, set_persistence
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import GpuPlan, NodePlan
 from mig_manager.planning.state import Inventory
@@ -35,15 +36,6 @@ class WorkerOptions:
     """How long a whole request may take."""
 
 
-@dataclass(frozen=True, slots=True)
-class User:
-    """A process on a GPU."""
-
-    gpu: str
-    """UUID of the GPU."""
-    process: Process
-
-
 def inventory(source: NvmlSource, options: WorkerOptions, control: Control) -> Inventory:
     """What all GPUs look like."""
     with session(source, control) as nvml:
@@ -52,14 +44,19 @@ def inventory(source: NvmlSource, options: WorkerOptions, control: Control) -> I
         return Inventory(nvml.driver_version(), tuple(states))
 
 
-def users(source: NvmlSource, options: WorkerOptions, control: Control) -> tuple[User, ...]:
-    """Who uses the GPUs, as far as NVML shows it."""
+def usage(source: NvmlSource, options: WorkerOptions, control: Control) -> tuple[GpuUsage, ...]:
+    """Who uses the GPUs."""
     with session(source, control) as nvml:
-        gpus = find_gpus(nvml)
-        found = _each(gpus, lambda gpu: gpu[0].processes(), options, control)
-    return tuple(
-        User(gpu.uuid, p) for (_, gpu), processes in zip(gpus, found, strict=True) for p in processes
-    )
+        return tuple(_each(find_gpus(nvml), lambda gpu: read_usage(*gpu), options, control))
+
+
+def persistence(
+    modes: Sequence[tuple[GpuIdentity, bool]], source: NvmlSource, options: WorkerOptions, control: Control
+) -> None:
+    """Set persistence modes."""
+    with session(source, control) as nvml:
+        for gpu, enabled in modes:
+            set_persistence(Device(nvml, gpu.uuid, gpu.index).refresh(), enabled)
 
 
 def release(

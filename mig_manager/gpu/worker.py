@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -21,8 +22,9 @@ from typing import Self, cast
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.control import CallRecord
 from mig_manager.gpu.nvml import NvmlSource
-from mig_manager.gpu.serve import Operation, Reply, Request, Result, Setup
-from mig_manager.gpu.work import User, WorkerOptions
+from mig_manager.gpu.readings import GpuUsage
+from mig_manager.gpu.serve import Operation, Payload, Reply, Request, Result, Setup
+from mig_manager.gpu.work import WorkerOptions
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
@@ -117,13 +119,21 @@ class GpuWorker:
         """
         return cast(Inventory, self._request("inventory", None))
 
-    def users(self) -> tuple[User, ...]:
-        """Who uses the GPUs, as far as NVML shows it.
+    def usage(self) -> tuple[GpuUsage, ...]:
+        """Who uses the GPUs now, in the order of the inventory.
 
         Raises:
-            MigManagerError: as `inventory`.
+            MigManagerError: NVML_ERROR.
         """
-        return cast("tuple[User, ...]", self._request("users", None))
+        return cast("tuple[GpuUsage, ...]", self._request("usage", None))
+
+    def set_persistence(self, modes: Sequence[tuple[GpuIdentity, bool]]) -> None:
+        """Set persistence modes; works after `stop_after_call` as well, for it is how they are put back.
+
+        Raises:
+            MigManagerError: NVML_ERROR; those before it are set.
+        """
+        self._request("persistence", tuple(modes))
 
     def release(self, plan: NodePlan) -> tuple[GpuIdentity, ...]:
         """Destroy what goes and set the MIG modes. Gives the GPUs whose mode is pending until a reset.
@@ -164,11 +174,11 @@ class GpuWorker:
         """End the process: at once if it is idle, else when its NVML call comes back, in the end by force."""
         self._end(patience_s)
 
-    def _request(self, operation: Operation, plan: NodePlan | None) -> Result:
+    def _request(self, operation: Operation, payload: Payload) -> Result:
         with self._lock:
-            if self._stopped and plan is not None:
+            if self._stopped and isinstance(payload, NodePlan):
                 raise MigManagerError(Reason.INTERRUPTED, "The change of the GPUs was interrupted.")
-            reply = self._exchange(Request(operation, plan))
+            reply = self._exchange(Request(operation, payload))
         self.calls.extend(reply.records)
         if reply.hung is not None:
             self._end(0)

@@ -67,7 +67,9 @@ class SimulatedCluster:
         self.strategy = strategy
         self.delays = delays or Delays()
         self.layouts = layout_file(models) if layouts is None else layouts
-        self.gpus = SimulatedGpus.create(directory / "gpus.json", models, **(gpu_options or {}))
+        self.host = directory / "host"
+        options = {"host_files": str(self.host), **(gpu_options or {})}
+        self.gpus = SimulatedGpus.create(directory / "gpus.json", models, **options)
         self.gpus.latency(**self.delays.nvml, reset=self.delays.reset)
         self.hardware = Hardware(self.gpus)
         self.store = MemoryStore()
@@ -127,6 +129,9 @@ class SimulatedCluster:
             "MIG_MANAGER_NVML_LOADER": "mig_manager.simulation.nvml:install",
             "MIG_MANAGER_NVML_ARGUMENT": str(self.gpus.path),
             "MIG_MANAGER_RESET_COMMAND": json.dumps([*reset, "--gpu-reset", "-i", "{gpus}"]),
+            "MIG_MANAGER_PROC_ROOT": str(self.host / "proc"),
+            "MIG_MANAGER_SYS_ROOT": str(self.host / "sys"),
+            "DEV_ROOT_CTR_PATH": str(self.host),
         }
 
     def wait_for(self, look: Callable[[], T | None], what: str, *, timeout: float = 10.0) -> T:

@@ -132,6 +132,10 @@ def test_users_are_told_by_gpu_instance_and_pid(make_node: MakeNode) -> None:
     first, second = now.gpus[0].instances
     node.run(0, second, pid=77)
     node.gpus.add_process(1, pid=78, name="train")
-    found = {(user.gpu, user.process.gpu_instance, user.process.pid) for user in node.worker.users()}
+    found = {
+        (usage.gpu.uuid, process.gpu_instance, process.pid)
+        for usage in node.worker.usage()
+        for process in usage.processes
+    }
     assert found == {(now.gpus[0].gpu.uuid, second.id, 77), (now.gpus[1].gpu.uuid, None, 78)}
     assert first.id != second.id

@@ -73,7 +73,7 @@ class DevicePlugin:
         except (DriverError, PluginError) as error:
             run.exit(1, f"error starting plugins: error getting plugins: {error}")
             return
-        self._held = (hardware.hold("nvidia-device-plugin"),)
+        self._held = (hardware.hold("nvidia-device-plugin", run.pod["metadata"]["uid"]),)
         run.ready()
         wait = seconds(run.pod, "publish-seconds", run.services.delays.plugin_publish)
         run.after(wait, lambda: self._publish(devices))
