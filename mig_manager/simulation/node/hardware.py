@@ -91,7 +91,7 @@ class Hardware:
         )
 
     def open(self, devices: Sequence[str], name: str) -> tuple[int, ...]:
-        """Run a process on each of these GPUs and MIG devices; what `close` takes.
+        """Run a process on each of these GPUs and MIG devices, or replicas of them; what `close` takes.
 
         Raises:
             UnknownDeviceError: one of them is not there; nothing runs then.
@@ -100,7 +100,7 @@ class Hardware:
         opened: list[int] = []
         for device in devices:
             try:
-                opened.append(self._gpus.add_process(device, pid=pid, name=name))
+                opened.append(self._gpus.add_process(device.partition("::")[0], pid=pid, name=name))
             except KeyError as error:
                 self.close(opened)
                 raise UnknownDeviceError(
