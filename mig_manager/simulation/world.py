@@ -22,7 +22,7 @@ from mig_manager.simulation.gpus import SimulatedGpus
 from mig_manager.simulation.loop import Loop
 from mig_manager.simulation.node.hardware import Hardware
 from mig_manager.simulation.node.kubelet import Kubelet
-from mig_manager.simulation.node.podresources import PodResourcesServer
+from mig_manager.simulation.node.podresources import PodResourcesServer, answers_of
 from mig_manager.simulation.objects import Change, Object
 from mig_manager.simulation.operands import NAMESPACE as OPERANDS
 from mig_manager.simulation.operands.deviceplugin import PluginError, Strategy, device_map, shared
@@ -97,7 +97,7 @@ class SimulatedCluster:
             programs=PROGRAMS,
             labels=node_labels(mig_capable=capable),
         )
-        self.pod_resources = PodResourcesServer(self.kubelet, _socket(directory))
+        self.pod_resources = PodResourcesServer(answers_of(self.kubelet), _socket(directory))
         self._with_pod_resources = pod_resources
         self._leave: Callable[[], None] = lambda: None
 

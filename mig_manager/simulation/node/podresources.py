@@ -19,6 +19,9 @@ from mig_manager.simulation.node.devices import ContainerDevices
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.podspec import is_sidecar
 
+Answers = Mapping[str, Callable[[], Object]]
+"""By method: what gives its answer, as protobuf's JSON with the field names of the .proto file."""
+
 
 class Devices(Protocol):
     """What the service reads; a Kubelet has it."""
@@ -61,14 +64,11 @@ class RateLimit:
 class PodResourcesServer:
     """Serves from `start` to `stop`, and any number of times. A start replaces the socket, as the kubelet's does."""
 
-    def __init__(self, devices: Devices, socket: Path, *, limit: RateLimit | None = None) -> None:
-        """The directory of `socket` is made if it is not there."""
+    def __init__(self, answers: Answers, socket: Path, *, limit: RateLimit | None = None) -> None:
+        """The directory of `socket` is made if it is not there. A method without an answer is not served."""
         self.socket = socket
+        self._answers = answers
         self._limit = limit or RateLimit()
-        self._methods: Mapping[str, Callable[[], Object]] = {
-            "List": lambda: _listed(devices),
-            "GetAllocatableResources": lambda: _allocatable(devices),
-        }
         self._server: grpc.Server | None = None
 
     def start(self) -> None:
@@ -80,7 +80,7 @@ class PodResourcesServer:
         self.socket.parent.mkdir(parents=True, exist_ok=True)
         self.socket.unlink(missing_ok=True)
         server = grpc.server(ThreadPoolExecutor(2, thread_name_prefix="pod-resources"))
-        handlers = {name: self._handler(name) for name in self._methods}
+        handlers = {name: self._handler(name) for name in self._answers}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
         try:
             server.add_insecure_port(f"unix:{quote(str(self.socket))}")
@@ -102,13 +102,21 @@ class PodResourcesServer:
         def answer(_: Message, context: grpc.ServicerContext) -> Message:
             if not self._limit.allow():
                 context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
-            return ParseDict(self._methods[method](), response())
+            return ParseDict(self._answers[method](), response())
 
         return grpc.unary_unary_rpc_method_handler(
             answer,
             request_deserializer=request.FromString,
             response_serializer=response.SerializeToString,
         )
+
+
+def answers_of(devices: Devices) -> Answers:
+    """What a kubelet answers."""
+    return {
+        "List": lambda: _listed(devices),
+        "GetAllocatableResources": lambda: _allocatable(devices),
+    }
 
 
 def _listed(devices: Devices) -> Object:
