@@ -165,6 +165,14 @@ def test_the_rate_limit_of_the_kubelet_only_delays(tmp_path: Path) -> None:
         assert [kubelet.allocations() for _ in range(3)] == [(JOB,)] * 3
 
 
+def test_a_limit_that_never_lets_pass_is_told(tmp_path: Path) -> None:
+    none = RateLimit(per_second=1e-3, burst=1)
+    with serving(tmp_path, limit=none) as server, PodResources(server.socket, timeout_s=20) as kubelet:
+        kubelet.allocations()
+        with pytest.raises(PodResourcesError, match="RESOURCE_EXHAUSTED: rejected by rate limit"):
+            kubelet.allocations()
+
+
 def test_grpc_lives_in_another_process_and_only_while_it_is_needed(kubelet: PodResourcesServer) -> None:
     with PodResources(kubelet.socket) as resources:
         assert children() == []
