@@ -36,9 +36,7 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", _LARGEST),
     ("grpc.service_config", json.dumps({"methodConfig": [_RETRIES]})),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.use_local_subchannel_pool", 1),
 )
 
 

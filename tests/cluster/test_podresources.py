@@ -132,8 +132,8 @@ def test_a_kubelet_without_the_service_is_told_at_once(tmp_path: Path) -> None:
 def test_a_kubelet_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "pod-resources").mkdir()
     socket = tmp_path / "pod-resources" / "kubelet.sock"
-    none = pytest.raises(PodResourcesError, match=r"no answer within 0\.3 s")
-    with PodResources(socket, timeout_s=0.3) as kubelet, none:
+    none = pytest.raises(PodResourcesError, match="no answer within 2 s")
+    with PodResources(socket, timeout_s=2) as kubelet, none:
         kubelet.allocatable()
 
 
@@ -163,14 +163,6 @@ def test_the_rate_limit_of_the_kubelet_only_delays(tmp_path: Path) -> None:
     slow = RateLimit(per_second=4, burst=1)
     with serving(tmp_path, job, limit=slow) as server, PodResources(server.socket, timeout_s=20) as kubelet:
         assert [kubelet.allocations() for _ in range(3)] == [(JOB,)] * 3
-
-
-def test_a_limit_that_never_lets_pass_is_told(tmp_path: Path) -> None:
-    none = RateLimit(per_second=1e-3, burst=1)
-    with serving(tmp_path, limit=none) as server, PodResources(server.socket, timeout_s=20) as kubelet:
-        kubelet.allocations()
-        with pytest.raises(PodResourcesError, match="RESOURCE_EXHAUSTED: rejected by rate limit"):
-            kubelet.allocations()
 
 
 def test_grpc_lives_in_another_process_and_only_while_it_is_needed(kubelet: PodResourcesServer) -> None:

@@ -54,6 +54,7 @@ def holds(devices: Mapping[str, str], *, name: str = "job", namespace: str = "ml
         (pod(SMALL, init=(LARGE,)), {SMALL: "MIG-b"}, True),
         (pod(SMALL, init=(SMALL,)), {SMALL: "MIG-b"}, False),
         (pod(SMALL), {SMALL: "MIG-gone"}, True),
+        (pod(SMALL), {SMALL: "MIG-b MIG-gone"}, True),
         (pod(GPU), {GPU: "GPU-1", "x.org/nic": "eth0"}, False),
         (pod(GPU), {"x.org/nic": "eth0"}, True),
         # So does who asks for none, and has some nevertheless.
