@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,7 +24,8 @@ Examples:
   mig-manager demo --serve                     (a cluster for your own kubectl)
   mig-manager demo --serve --port 8001 --directory ./cluster
 """
-_OURS = frozenset({"gpus.json", "gpus.json.lock", "gpus.json.calls", "kubeconfig", "daemon.log"})
+_OURS = ("gpus.json", "kubeconfig", "daemon.log")
+"""What the names of the files that a demo leaves begin with."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -129,9 +131,11 @@ def _place(directory: Path | None) -> Iterator[Path]:
         return
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        others = sorted(entry.name for entry in directory.iterdir() if entry.name not in _OURS)
+        others = sorted(entry.name for entry in directory.iterdir() if not entry.name.startswith(_OURS))
     except OSError as error:
         raise InputError(f"--directory {directory}: {error.strerror or error}") from error
+    if not os.access(directory, os.W_OK):
+        raise InputError(f"--directory {directory}: cannot be written")
     if others:
         raise InputError(
             f"--directory {directory}: holds {others[0]}, which is not from a demo; name an empty folder"

@@ -27,7 +27,10 @@ _SHARED_BY_SHAPE = frozenset({"compute", "engines", "placements"})
 
 
 def plan_document(plan: NodePlan, inventory: Inventory) -> Document:
-    """A feasible plan, as `plan -o json` prints it."""
+    """A feasible plan, as `plan -o json` prints it.
+
+    `mig` has `pending` only where the mode waits for a reset: that alone is a change, whatever else stays.
+    """
     states = {state.gpu.index: state for state in inventory.gpus}
     return {
         "layout": plan.layout,
@@ -114,6 +117,8 @@ def _gpu_plan(plan: GpuPlan, state: GpuState) -> Document:
         "destroy": [_instance(item) for item in plan.destroy],
         "create": [_new(item) for item in plan.create],
     }
+    if plan.mig.pending != plan.mig.current:
+        document["mig"]["pending"] = plan.mig.pending
     assumed = assumed_fields(plan, state)
     if assumed:
         document["assumed"] = list(assumed)
@@ -133,8 +138,7 @@ def assumed_fields(plan: GpuPlan, state: GpuState) -> tuple[str, ...]:
 
 
 def _kept(kept: KeptInstance) -> Document:
-    gone = set(kept.destroy)
-    slices = [item.slices for item in kept.instance.compute if item not in gone]
+    slices = [item.slices for item in kept.stays]
     slices += [item.slices for item in kept.create]
     return _placed(kept.instance.profile, kept.instance.placement, slices)
 

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from mig_manager.cli.render import Look
 
 
+_PLAIN_WIDTH = 100
+
+
 def write(text: str) -> None:
     """Print text on stdout as it is."""
     try:
@@ -58,12 +61,9 @@ class Screen:
         console = Quiet(highlight=False, markup=False, emoji=False)
         colour = console.is_terminal and not console.no_color and not console.is_dumb_terminal
         self.look: Look = Look(True, console.encoding.startswith("utf")) if colour else PLAIN
+        self.width = console.width if console.is_terminal else _PLAIN_WIDTH
+        """Columns to write in: those of the terminal, or 100 where there is none."""
         self._console = console if colour else Quiet(color_system=None, force_terminal=False)
-
-    @property
-    def width(self) -> int:
-        """Columns of the terminal; 100 where there is none."""
-        return self._console.width if self.look.colour else 100
 
     def busy(self, text: str) -> AbstractContextManager[object]:
         """On a terminal, show that something goes on below the last line, for the length of a block."""

@@ -50,7 +50,7 @@ def parse_state(text: str, *, file: str) -> Inventory:
     """
     try:
         value = json.loads(text, object_pairs_hook=_Pairs)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError alone: a number with thousands of digits
         raise InputError(
             f"{file}: is not JSON: {error}; `mig-manager export -o json` prints such a file"
         ) from error
@@ -170,7 +170,12 @@ def _gpu(field: _Field, position: int) -> GpuState:
 
 
 def _uuid(fields: dict[str, _Field]) -> str | None:
-    return fields["uuid"].text() if "uuid" in fields and fields["uuid"].value is not None else None
+    if "uuid" not in fields or fields["uuid"].value is None:
+        return None
+    uuid = fields["uuid"].text()
+    if not uuid.isprintable():
+        fields["uuid"].wrong("a text that can be printed")
+    return uuid
 
 
 def _device_id(fields: dict[str, _Field], model: GpuModel) -> int:

@@ -69,7 +69,7 @@ def repartition(
         raise RepartitionError(failure.reason, message, restored=True, inventory=before)
     if failure.reason is Reason.INTERRUPTED:
         raise RepartitionError(failure.reason, failure.message, restored=False, inventory=None)
-    raise _put_back(worker, before, reset, failure)
+    raise put_back(worker, before, reset, failure)
 
 
 class _Change:
@@ -80,8 +80,11 @@ class _Change:
         self._reset = reset
 
     def carry_out(self, plan: NodePlan) -> Inventory:
-        _release(self._worker, plan, self._reset)
-        plan = self._build(self._plan_from_device(plan))
+        if any(gpu.mig.changes for gpu in plan.gpus):
+            _release(self._worker, plan, self._reset)
+            plan = self._insist(self._plan_from_device(plan), self._worker.build)
+        else:
+            plan = self._insist(plan, self._worker.rebuild)
         now = self._worker.inventory()
         _verify(_replace(plan, {each.gpu.uuid: _as_offered(each, now) for each in plan.gpus}), now)
         return now
@@ -102,8 +105,8 @@ class _Change:
             plan, {uuid: plan_gpu(self._targets[uuid], states[uuid]) for uuid in guessed if uuid in states}
         )
 
-    def _build(self, plan: NodePlan) -> NodePlan:
-        """Create what is new; where a GPU has no room at a place that its model allows, elsewhere on it.
+    def _insist(self, plan: NodePlan, carry_out: Callable[[NodePlan], None]) -> NodePlan:
+        """Carry a plan out; where a GPU has no room at a place that its model allows, elsewhere on it.
 
         Gives the plan that was carried out in the end.
         """
@@ -111,7 +114,7 @@ class _Change:
         refused: dict[str, set[tuple[int, Placement]]] = {}
         for _ in range(_MOST_ALTERNATIVES):
             try:
-                self._worker.build(plan)
+                carry_out(plan)
                 return plan
             except PlacementRefusedError as error:
                 uuid = next(gpu.gpu.uuid for gpu in plan.gpus if gpu.gpu.index == error.gpu)
@@ -122,9 +125,8 @@ class _Change:
                     other: plan_gpu(self._targets[other], states[other]) for other in drained if other != uuid
                 }
                 plans[uuid] = self._alternative(uuid, states[uuid], refused[uuid], drained[uuid], error)
-                plan = _replace(plan, plans)
-                _release(self._worker, plan, self._reset)
-        self._worker.build(plan)
+                plan, carry_out = _replace(plan, plans), self._worker.rebuild
+        carry_out(plan)
         return plan
 
     def _alternative(
@@ -185,7 +187,7 @@ def _as_offered(plan: GpuPlan, now: Inventory) -> GpuPlan:
     return replace(plan, create=tuple(offered(new) for new in plan.create))
 
 
-def _put_back(
+def put_back(
     worker: GpuWorker, before: Inventory, reset: Reset, failure: MigManagerError
 ) -> RepartitionError:
     """Restore the previous layout; gives the error that tells how that went."""

@@ -26,7 +26,7 @@ from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
 
-Operation = Literal["inventory", "release", "build"]
+Operation = Literal["inventory", "release", "build", "rebuild"]
 Result = Inventory | tuple[GpuIdentity, ...] | None
 
 
@@ -82,7 +82,7 @@ class _Job:
         setup, plan = self._server.setup, self._request.plan
         if plan is None:
             return work.inventory(setup.source, setup.options, self.control)
-        do = work.release if self._request.operation == "release" else work.build
+        do = {"release": work.release, "build": work.build, "rebuild": work.rebuild}[self._request.operation]
         return do(plan, setup.source, setup.options, self.control)
 
     def answer(self, reply: Reply) -> None:

@@ -326,10 +326,12 @@ def test_bad_options_are_told_in_one_message(cli: Cli, arguments: list[str], mes
     assert re.search(message, ended.err), ended.err
 
 
-def test_a_port_that_is_taken_is_told(cli: Cli) -> None:
+def test_a_port_that_is_taken_is_told(cli: Cli, tmp_path: Path) -> None:
+    for left in ("gpus.json", "gpus.json.gpu0", "kubeconfig", "daemon.log"):
+        (tmp_path / left).write_text("of an earlier demo, which is fine")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = cli("demo", "--port", port)
+        ended = cli("demo", "--port", port, "--directory", tmp_path)
     assert (ended.code, ended.out) == (2, "")
     assert re.fullmatch(rf"error: --port {port}: .*address already in use.*\n", ended.err)
 

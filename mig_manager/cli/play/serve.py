@@ -53,7 +53,7 @@ def _introduce(stage: Stage, teller: Teller, example: str, layouts: Iterable[str
     teller.gap()
     teller.text("In another terminal:")
     teller.gap()
-    budget = "kubectl -n ml create poddisruptionbudget inference --selector app=inference --min-available 1"
+    budget = "kubectl -n ml create pdb inference --selector app=inference --min-available 2"
     commands = {
         f"export KUBECONFIG={shlex.quote(str(stage.cluster.kubeconfig))}": "",
         f"kubectl get nodes -L {CONFIG_LABEL},{STATE_LABEL}": "",
@@ -61,7 +61,7 @@ def _introduce(stage: Stage, teller: Teller, example: str, layouts: Iterable[str
         f"kubectl describe node {node}": "Events, and what the node offers",
         "kubectl get pods -A -o wide": "",
         f"kubectl -n {NAMESPACE} edit configmap {CONFIG_MAP}": "the layouts",
-        budget: "then set another label",
+        budget: "to hold up a drain",
     }
     teller.commands(commands)
     teller.gap()
