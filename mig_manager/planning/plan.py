@@ -123,3 +123,18 @@ class NodePlan:
     def changes(self) -> bool:
         """Whether anything happens to any GPU."""
         return any(plan.changes for plan in self.gpus)
+
+    @property
+    def devices_lost(self) -> frozenset[str]:
+        """UUIDs of what nobody may use any more: MIG devices that go, and their GPU.
+
+        The GPU's own too because somebody may hold a GPU in MIG mode as a whole (the device plugin's strategy
+        `none` gives it away so), and that may be any of its MIG devices. Who holds another MIG device of that
+        GPU does not hold the GPU.
+        """
+        lost: set[str] = set()
+        for plan in self.gpus:
+            if plan.mig.switches or plan.mig.reset or plan.lost:
+                lost.add(plan.gpu.uuid)
+            lost.update(compute.uuid for compute in plan.lost if compute.uuid is not None)
+        return frozenset(lost)

@@ -92,7 +92,7 @@ class Hardware:
         )
 
     def open(self, devices: Sequence[str], name: str, pod_uid: str) -> tuple[int, ...]:
-        """Run a process of a pod on each of these GPUs and MIG devices; what `close` takes.
+        """Run a process of a pod on each of these GPUs and MIG devices, or replicas of them; what `close` takes.
 
         Raises:
             UnknownDeviceError: one of them is not there; nothing runs then.
@@ -101,7 +101,8 @@ class Hardware:
         opened: list[int] = []
         for device in devices:
             try:
-                opened.append(self._gpus.add_process(device, pid=pid, name=name, cgroup=cgroup))
+                one = device.partition("::")[0]
+                opened.append(self._gpus.add_process(one, pid=pid, name=name, cgroup=cgroup))
             except KeyError as error:
                 self.close(opened)
                 raise UnknownDeviceError(
