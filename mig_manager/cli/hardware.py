@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import tempfile
@@ -149,17 +150,22 @@ def _begin(state: Path, gpus: Sequence[GpuModel]) -> None:
 
 def _check(state: Path, wanted: Sequence[GpuModel] | None) -> None:
     """That the file holds simulated GPUs, and the wanted ones where the user names some."""
+    from mig_manager.simulation.gpu.device import RefusedError
     from mig_manager.simulation.gpus import SimulatedGpus
 
     try:
         found = [str(gpu["model"]) for gpu in SimulatedGpus.open(state).snapshot()["gpus"]]
     except OSError as error:
         raise InputError(f"--simulate-state {state}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RefusedError) as error:
         raise InputError(
             f"--simulate-state {state}: is not a file of simulated GPUs; name another file, "
             "or remove this one to begin anew"
         ) from error
+    if not os.access(state.absolute().parent, os.W_OK):
+        raise InputError(
+            f"--simulate-state {state}: its directory cannot be written; simulated GPUs note there who uses them"
+        )
     if wanted is not None and found != [gpu.name for gpu in wanted]:
         given = _counted([gpu.name for gpu in wanted])
         raise InputError(

@@ -6,12 +6,17 @@ import json
 import os
 import sys
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from mig_manager.cli.options import Listing
     from mig_manager.cli.render import Look
+
+
+_PLAIN_WIDTH = 100
 
 
 def write(text: str) -> None:
@@ -26,6 +31,16 @@ def write(text: str) -> None:
 def write_json(document: object) -> None:
     """Print a document on stdout."""
     write(json.dumps(document, indent=2) + "\n")
+
+
+def write_listing(document: object, output: Listing) -> None:
+    """Print a document on stdout, as JSON or YAML."""
+    if output == "json":
+        write_json(document)
+        return
+    import yaml
+
+    write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
 
 
 def complain(text: str) -> None:
@@ -57,7 +72,13 @@ class Screen:
         console = Quiet(highlight=False, markup=False, emoji=False)
         colour = console.is_terminal and not console.no_color and not console.is_dumb_terminal
         self.look: Look = Look(True, console.encoding.startswith("utf")) if colour else PLAIN
+        self.width = console.width if console.is_terminal else _PLAIN_WIDTH
+        """Columns to write in: those of the terminal, or 100 where there is none."""
         self._console = console if colour else Quiet(color_system=None, force_terminal=False)
+
+    def busy(self, text: str) -> AbstractContextManager[object]:
+        """On a terminal, show that something goes on below the last line, for the length of a block."""
+        return self._console.status(text, spinner="line") if self.look.colour else nullcontext()
 
     def lines(self, lines: Iterable[Text]) -> None:
         """Print lines, never wrapped or cropped."""

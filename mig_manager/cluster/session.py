@@ -47,7 +47,8 @@ class Session:
             source = (
                 "the service account of this pod" if kubeconfig is None else f"the kubeconfig {kubeconfig}"
             )
-            raise ApiError(f"No access to the API server by {source}: {error}") from error
+            words = " ".join(str(error).split())
+            raise ApiError(f"No access to the API server by {source}: {words}") from error
         self.host: str = self._configuration.host.rstrip("/")
         self.pool: urllib3.PoolManager = ApiClient(self._configuration).rest_client.pool_manager
 

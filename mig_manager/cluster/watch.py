@@ -139,13 +139,23 @@ class ObjectWatch(Generic[T]):
         return next(iter(self.objects.values()), None)
 
     def wait_synced(self, deadline: Deadline) -> None:
-        """Wait until the state has been read once. Raises WaitTimeoutError (ApiError) with the problem."""
+        """Wait until the state has been read once.
+
+        Raises WaitTimeoutError (ApiError) with the problem; at once the ApiError of a refusal that will not pass,
+        such as 403.
+        """
         self._signal.wait_for(
-            lambda: self._synced or self._death is not None,
+            lambda: self._synced or self._death is not None or self._refused,
             deadline,
             lambda: f"{self._title} could not be read in time: {self.problem or 'no answer yet'}",
             reason=Reason.API_ERROR,
         )
+        if not self._synced and self._problem is not None:
+            raise self._problem
+
+    @property
+    def _refused(self) -> bool:
+        return self._problem is not None and not self._problem.passing
 
     def _run(self) -> None:
         try:
@@ -252,6 +262,7 @@ class ObjectWatch(Generic[T]):
         if self._problem is None or self._problem.status != error.status:
             logger.warning("{} cannot be followed, trying again: {}", self._title, error.message)
         self._problem = error
+        self._signal.notify()
 
     def _recovered(self) -> None:
         if self._problem is not None:

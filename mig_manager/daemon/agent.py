@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from loguru import logger
 
 from mig_manager.cluster.node import NodeChange
-from mig_manager.cluster.objects import NodeMeta
+from mig_manager.cluster.objects import Node, NodeMeta
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION
 from mig_manager.daemon.reconfigure import Run
@@ -30,7 +30,7 @@ from mig_manager.daemon.status import (
     State,
 )
 from mig_manager.daemon.wish import Wish
-from mig_manager.errors import MigManagerError
+from mig_manager.errors import MigManagerError, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,7 @@ class _Handled:
 
     node_uid: str
     layout: str
+    """Empty: there was no label."""
     wish: Wish | None
     """None where the hardware is not known yet, so that no layout has a meaning."""
     failed: bool
@@ -55,18 +56,20 @@ class Agent:
         self._handled: _Handled | None = None
         self._run: Run | None = None
         self._missed = ""
-        self._let_go_at = ""
-        self._published = ("", "")
+        self._published: tuple[str, object] = ("", None)
         self._stopping = False
 
     def serve(self) -> None:
-        """Work until `stop`."""
-        while True:
+        """Work until `stop`. Raises ApiError if the Node cannot be followed any more."""
+        while not self._stopping:
             self._site.signal.wait(lambda: self._stopping or self._due(), self._retries.deadline())
+            meta = self._node()
             if self._stopping:
                 return
-            if self._due():
-                self._act()
+            if meta is None or not self._due():
+                self._retries.begin_anew()  # Its time has come, but nobody asks for it any more.
+            else:
+                self._act(meta)
 
     def stop(self) -> None:
         """End soon, leaving the node in order. Safe in any thread."""
@@ -85,48 +88,46 @@ class Agent:
         meta = self._node()
         if meta is None:
             return False
-        layout = self._asked()
-        if layout:
-            return self._is_new(meta, layout) or self._retries.due
-        if meta.resource_version == self._let_go_at:
-            return False
-        unfinished = JOURNAL_ANNOTATION in meta.annotations and (self._handled is None or self._retries.due)
-        return unfinished or STATE_LABEL in meta.labels or STATUS_ANNOTATION in meta.annotations
+        return self._is_new(meta) or self._retries.due or self._may_publish(meta)
 
-    def _is_new(self, meta: NodeMeta, layout: str) -> bool:
+    def _is_new(self, meta: NodeMeta) -> bool:
+        """Whether the Node asks for something else than the last run was about."""
+        layout = meta.labels.get(CONFIG_LABEL, "")
         handled = self._handled
         if handled is None or (handled.node_uid, handled.layout) != (meta.uid, layout):
-            return True
+            ours = (STATE_LABEL in meta.labels, *(key in meta.annotations for key in _OURS))
+            return bool(layout) or any(ours)
         if handled.wish is None:
             return False
         wish = self._site.wishes.of(layout)
-        if wish.target is None and not handled.failed:
+        if handled.wish.lost(wish) and not handled.failed:
             self._keep(wish)
             return False
+        self._missed = ""
         return wish != handled.wish
 
-    def _keep(self, wish: Wish) -> None:
+    def _keep(self, now: Wish) -> None:
         """The definition of the present layout is gone or broken: the GPUs stay, and it is said once."""
-        if wish.problem is not None and wish.problem != self._missed:
-            self._missed = wish.problem
-            message = f"The GPUs keep layout {wish.layout!r}, although: {wish.problem}"
-            logger.warning(message)
+        why = now.problem or f"it is not in the layout file any more, and the {now.origin}'s differs"
+        if why != self._missed:
+            self._missed = why
+            message = f"The GPUs keep layout {now.layout!r}, although: {why}"
+            logger.warning("{}", message)
             self._site.events.record("Warning", "LayoutGone", message)
 
-    def _act(self) -> None:
-        meta = self._node()
-        if meta is None:
-            return
-        layout = self._asked()
-        if layout:
-            if self._is_new(meta, layout):
-                self._retries.begin_anew()
-            self._reconfigure(meta, layout)
-        elif JOURNAL_ANNOTATION in meta.annotations:
-            # Nothing is asked for any more, but an unfinished run has things to put back.
-            self._reconfigure(meta, layout)
-        if not self._stopping and not self._asked():
-            self._let_go(meta)
+    def _act(self, meta: NodeMeta) -> None:
+        layout = meta.labels.get(CONFIG_LABEL, "")
+        new = self._is_new(meta)
+        if new:
+            self._retries.begin_anew()
+        if new or self._retries.due:
+            # Without a label there is no wish, but an unfinished run may have things to put back.
+            if layout or JOURNAL_ANNOTATION in meta.annotations:
+                self._reconfigure(meta, layout)
+            if not self._stopping and not self._asked():
+                self._let_go(meta)
+        if not self._stopping and self._may_publish(meta):
+            self._publish_layouts(meta)
 
     def _reconfigure(self, meta: NodeMeta, layout: str) -> None:
         """One run, and what is remembered of it."""
@@ -146,34 +147,49 @@ class Agent:
             outcome = None if self._stopping else run.execute()
         except MigManagerError as error:
             logger.error("the run could not be brought to its end: {}", error.message)
-            self._retries.schedule(Outcome.of(error, Phase.DONE))
+            self._retries.schedule(Outcome.of(error, Phase.DONE), True)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours; what the journal holds is put back later
+            logger.exception("unexpected error")
+            mistake = MigManagerError(Reason.INTERRUPTED, f"Unexpected error: {error!r}.")
+            self._retries.schedule(Outcome.of(mistake, Phase.DONE), True)
         finally:
             self._run = None
         wish = run.wish if run is not None else None
         failed = outcome is None or outcome.state is not State.SUCCESS
         self._handled = _Handled(meta.uid, wish.layout if wish is not None else layout, wish, failed)
-        if outcome is not None:
-            self._publish_layouts()
 
-    def _publish_layouts(self) -> None:
+    def _may_publish(self, meta: NodeMeta) -> bool:
+        """Whether the names of the possible layouts may be other than those last written down."""
+        wishes = self._site.wishes
+        return (
+            wishes.know_hardware
+            and bool(meta.labels.get(CONFIG_LABEL))
+            and self._published != (meta.uid, wishes.sources())
+        )
+
+    def _publish_layouts(self, meta: NodeMeta) -> None:
         """Write down which layouts this node can take now, where that is news."""
+        self._published = (meta.uid, self._site.wishes.sources())
         names = json.dumps(self._site.wishes.feasible())
-        meta = self._node()
-        if meta is None or (meta.uid, names) == self._published:
-            return
         if meta.annotations.get(LAYOUTS_ANNOTATION) != names:
             self._patch(NodeChange(annotations={LAYOUTS_ANNOTATION: names}))
-        self._published = (meta.uid, names)
 
     def _let_go(self, meta: NodeMeta) -> None:
         """The label is gone: the layout stays, and we say no more about it."""
         logger.info("label {} is gone: the layout stays, the state goes", CONFIG_LABEL)
-        self._let_go_at = meta.resource_version
-        self._handled = None
-        self._patch(NodeChange(labels={STATE_LABEL: None}, annotations={STATUS_ANNOTATION: None}))
+        self._handled = _Handled(meta.uid, "", None, False)
+        node = self._patch(NodeChange(labels={STATE_LABEL: None}, annotations={STATUS_ANNOTATION: None}))
+        if node is not None and JOURNAL_ANNOTATION not in node.meta.annotations:
+            self._retries.begin_anew()
 
-    def _patch(self, change: NodeChange) -> None:
+    def _patch(self, change: NodeChange) -> Node | None:
+        """Change the Node; None, and a retry, where that fails."""
         try:
-            self._site.node.patch(change, deadline=Deadline.after(PATIENCE))
+            return self._site.node.patch(change, deadline=Deadline.after(PATIENCE))
         except MigManagerError as error:
             logger.warning("the Node could not be changed: {}", error.message)
+            self._retries.schedule(Outcome.of(error, Phase.DONE), True)
+            return None
+
+
+_OURS = (STATUS_ANNOTATION, JOURNAL_ANNOTATION)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+from loguru import logger
 
 from mig_manager.cluster.objects import ConfigMap
 from mig_manager.cluster.watch import ObjectWatch
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.layouts.book import LayoutBook
-from mig_manager.layouts.layout import Layout
 from mig_manager.layouts.schema import parse_layouts, read_layouts
+
+_LOOK_S = 5.0
+"""How often a layout file is looked at even where the kernel reports nothing, as on a network file system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +55,9 @@ class ConfigMapSource:
             message = f"ConfigMap {self._place} with the layouts: {why}"
             return BookState(problem=MigManagerError(Reason.API_ERROR, message))
         config_map = self._watch.sole
-        if config_map is None:
-            return BookState()
-        version = f"{config_map.uid}/{config_map.resource_version}"
+        version = f"{config_map.uid}/{config_map.resource_version}" if config_map is not None else ""
         if version != self._seen[0]:
-            self._seen = (version, self._parse(config_map.data))
+            self._seen = (version, self._parse(config_map.data) if config_map is not None else BookState())
         return self._seen[1]
 
     def _parse(self, data: Mapping[str, str]) -> BookState:
@@ -76,6 +79,7 @@ class FileSource:
         self._path = path
         self._changed = changed
         self._stop = threading.Event()
+        self._looks = self._look()
         self._state = self._load()
         self._thread = threading.Thread(target=self._follow, name="layout-file", daemon=True)
 
@@ -92,21 +96,48 @@ class FileSource:
         return self._state
 
     def _load(self) -> BookState:
-        return _parsed(lambda: read_layouts(self._path))
+        state = _parsed(lambda: read_layouts(self._path))
+        if state.problem is not None:
+            logger.warning("The layout file cannot be used: {}", state.problem.message)
+        return state
+
+    def _look(self) -> tuple[int, ...]:
+        """What changes when the file does, without reading it."""
+        try:
+            found = os.stat(self._path)
+        except OSError as error:
+            return (error.errno or 0,)
+        return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
     def _follow(self) -> None:
         from watchfiles import watch
 
         while not self._stop.is_set():
-            folder = self._path.parent
-            if not folder.is_dir():
-                self._stop.wait(5.0)
-                continue
-            for _ in watch(folder, stop_event=self._stop, recursive=False, raise_interrupt=False):
-                state = self._load()
-                if state != self._state:
-                    self._state = state
-                    self._changed()
+            try:
+                news = watch(
+                    self._path.parent,
+                    stop_event=self._stop,
+                    recursive=False,
+                    rust_timeout=round(_LOOK_S * 1000),
+                    yield_on_timeout=True,
+                    raise_interrupt=False,
+                )
+                for _ in news:
+                    self._compare()
+                    if not self._path.parent.is_dir():
+                        break
+            except OSError as error:
+                # No folder yet, or no more inotify instances on this machine.
+                logger.debug("{} is only looked at now and then: {}", self._path.parent, error)
+            self._stop.wait(_LOOK_S)
+            self._compare()
+
+    def _compare(self) -> None:
+        looks = self._look()
+        if looks != self._looks:
+            self._looks = looks
+            self._state = self._load()
+            self._changed()
 
 
 def _parsed(load: Callable[[], LayoutBook]) -> BookState:
@@ -114,22 +145,3 @@ def _parsed(load: Callable[[], LayoutBook]) -> BookState:
         return BookState(book=load())
     except MigManagerError as problem:
         return BookState(problem=problem)
-
-
-def find_layout(name: str, user: BookState, fallbacks: Sequence[LayoutBook]) -> Layout:
-    """The layout of that name: the user's file wins, then the fallbacks in their order.
-
-    Raises:
-        MigManagerError: InvalidLayout where the user's file cannot be used, since it might define the name;
-            UnknownLayout where nobody has the name.
-    """
-    if user.problem is not None:
-        raise user.problem
-    book = user.book
-    for fallback in fallbacks:
-        book = fallback if book is None else book.merged_over(fallback)
-    if book is None:
-        raise MigManagerError(
-            Reason.UNKNOWN_LAYOUT, f"there is no layout file, so no layout is named {name!r}"
-        )
-    return book.get(name)

@@ -6,7 +6,7 @@ they were seen to change, or were written after the new device plugin became rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Self
 
@@ -30,7 +30,7 @@ class Advertised:
         self._before = advertised(before, self._patterns)
         self._old = frozenset(uid for uid, pod in pods.objects.items() if plugin.owns(pod))
         self._changed = False
-        self._watch = watch_node(site.api, site.node.name, site.signal, observe=self._observe)
+        self._watch = watch_node(site.api, site.node.name, site.signal, site.watching, observe=self._observe)
 
     def __enter__(self) -> Self:
         self._watch.start()
@@ -39,18 +39,24 @@ class Advertised:
     def __exit__(self, *exc: object) -> None:
         self._watch.stop()
 
-    def wait(self, wanted: Mapping[str, int], deadline: Deadline, *, fresh: bool) -> None:
-        """Wait until exactly `wanted` is advertised (counts by resource name; zeros do not count).
+    @property
+    def shown(self) -> Mapping[str, int]:
+        """What is advertised at this moment, as far as is known."""
+        node = self._watch.sole
+        return self._before if node is None else advertised(node, self._patterns)
 
-        With `fresh`, only numbers that a new plugin pod has published count.
+    def wait(self, wanted: Callable[[], Mapping[str, int]], deadline: Deadline, *, fresh: bool) -> None:
+        """Wait until exactly what `wanted` gives is advertised (counts by resource name; zeros do not count).
+
+        With `fresh`, only numbers count that a plugin pod has published which was not there at first.
 
         Raises:
             MigManagerError: ResourcesNotAdvertised; the message has both sets of numbers.
         """
         self._signal.wait_for(
-            lambda: self._obstacle(wanted, fresh) is None,
+            lambda: self._obstacle(wanted(), fresh) is None,
             deadline,
-            lambda: f"The GPUs are as wanted, but {self._obstacle(wanted, fresh)}.",
+            lambda: f"The GPUs are not advertised as they are: {self._obstacle(wanted(), fresh)}.",
             reason=Reason.RESOURCES_NOT_ADVERTISED,
         )
 

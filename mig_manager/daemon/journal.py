@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mig_manager.daemon.advertised import Sharing
-from mig_manager.planning.state import Inventory
+from mig_manager.layouts.profile import MigProfile
+from mig_manager.planning.geometry import Placement
+from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, Inventory
 
 JOURNAL_ANNOTATION = "mig-manager/journal"
 _VERSION = 1
@@ -68,6 +70,38 @@ class Journal:
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None
+
+    def before(self, now: Inventory) -> Inventory:
+        """The GPUs as they were before the run; those that the journal does not know, as they are `now`.
+
+        Raises:
+            ValueError, KeyError, TypeError: the journal is not one that this version wrote.
+        """
+        known = {str(each["uuid"]): each for each in self.gpus}
+        return replace(
+            now,
+            gpus=tuple(
+                _state_before(state, known[state.gpu.uuid]) if state.gpu.uuid in known else state
+                for state in now.gpus
+            ),
+        )
+
+
+def _state_before(now: GpuState, kept: Mapping[str, Any]) -> GpuState:
+    instances = tuple(
+        GpuInstance(
+            id=None,
+            profile=MigProfile.parse(each["profile"]),
+            profile_id=each["id"],
+            placement=Placement(each["start"], each["size"]),
+            compute=tuple(
+                ComputeInstance(None, slices, Placement(*place) if place else None)
+                for slices, *place in each["compute"]
+            ),
+        )
+        for each in kept["instances"]
+    )
+    return replace(now, mig_current=kept["current"], mig_pending=kept["pending"], instances=instances)
 
 
 def gpus_before(inventory: Inventory) -> tuple[Mapping[str, Any], ...]:

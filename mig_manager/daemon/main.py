@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+import time
 from contextlib import ExitStack
 
 from loguru import logger
@@ -14,7 +16,7 @@ from mig_manager.cluster.client import Api
 from mig_manager.cluster.events import EventRecorder
 from mig_manager.cluster.node import NodeClient
 from mig_manager.cluster.wait import Deadline, Signal
-from mig_manager.cluster.watch import watch_config_map, watch_node_meta
+from mig_manager.cluster.watch import WatchOptions, watch_config_map, watch_node_meta
 from mig_manager.daemon.agent import Agent
 from mig_manager.daemon.books import BookSource, ConfigMapSource, FileSource
 from mig_manager.daemon.log import set_up_logging
@@ -30,9 +32,15 @@ from mig_manager.host.driver import find_library
 _FIRST_LOOK = 10.0
 """Seconds that the start waits for the layouts before it goes on without them."""
 
+_LAST_WAY_OUT = 18.0
+"""Seconds after SIGTERM at which the process ends however far it is; before Kubernetes kills it."""
+
 
 def main() -> None:
-    """Run the daemon until SIGTERM or SIGINT. Exit code 2: the settings or the credentials do not fit."""
+    """Run the daemon until SIGTERM or SIGINT.
+
+    Exit code 2: the settings or the credentials do not fit. 1: it could not go on, or not end in order in time.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     try:
         settings = load_settings()
@@ -50,8 +58,9 @@ def serve(settings: Settings, api: Api) -> None:
     waker = Signal()
     with ExitStack() as stack:
         stack.enter_context(api)
-        node = stack.enter_context(watch_node_meta(api, settings.node_name, waker))
-        user = _user_layouts(settings, api, waker, stack)
+        watching = WatchOptions(settings.watch_seconds)
+        node = stack.enter_context(watch_node_meta(api, settings.node_name, waker, watching))
+        user = _user_layouts(settings, api, waker, watching, stack)
         events = EventRecorder(api, settings.node_name)
         stack.callback(events.close)
         site = Site(
@@ -60,20 +69,27 @@ def serve(settings: Settings, api: Api) -> None:
             node=NodeClient(api, settings.node_name),
             events=events,
             signal=waker,
+            watching=watching,
             wishes=Wishes(user, _default_layouts(settings, waker, stack)),
             new_worker=lambda: _worker(settings),
         )
         agent = Agent(site, lambda: node.sole)
         threading.Thread(target=_end_on_signal, args=(agent,), name="signals", daemon=True).start()
-        agent.serve()
+        try:
+            agent.serve()
+        except MigManagerError as error:
+            logger.critical("{}", error.message)
+            sys.exit(1)
     logger.info("ended")
 
 
-def _user_layouts(settings: Settings, api: Api, waker: Signal, stack: ExitStack) -> BookSource:
+def _user_layouts(
+    settings: Settings, api: Api, waker: Signal, watching: WatchOptions, stack: ExitStack
+) -> BookSource:
     if settings.config_file is not None:
         return _followed(FileSource(settings.config_file, waker.notify), stack)
     namespace, name = settings.layouts_namespace, settings.config_map_name
-    watch = stack.enter_context(watch_config_map(api, namespace, name, waker))
+    watch = stack.enter_context(watch_config_map(api, namespace, name, waker, watching))
     waker.wait(lambda: watch.synced or watch.problem, Deadline.after(_FIRST_LOOK))
     return ConfigMapSource(watch, settings.config_map_key, f"{namespace}/{name}")
 
@@ -109,3 +125,7 @@ def _end_on_signal(agent: Agent) -> None:
     number = signal.sigwait({signal.SIGTERM, signal.SIGINT})
     logger.info("{}: ending", signal.Signals(number).name)
     agent.stop()
+    time.sleep(_LAST_WAY_OUT)
+    # Something does not come back: a reset, an NVML call, the API server. The journal on the Node has everything.
+    logger.warning("not ended within {:g} s: leaving at once; the next start goes on", _LAST_WAY_OUT)
+    os._exit(1)

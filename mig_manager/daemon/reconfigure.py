@@ -7,38 +7,35 @@ journal on the Node, so that a later process can undo it as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from loguru import logger
 
-from mig_manager.cluster.drain import DrainMode, DrainOptions, drain
 from mig_manager.cluster.node import NodeChange
-from mig_manager.cluster.objects import Pod
-from mig_manager.cluster.pods import gpu_pods, name_pods, unknown_to_kubelet
+from mig_manager.cluster.objects import Node
+from mig_manager.cluster.pods import name_pods
 from mig_manager.cluster.resources import advertised
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import watch_pods
 from mig_manager.daemon.advertised import expected_resources, shapes_wanted, sharing_now
 from mig_manager.daemon.clients import GpuClients, plugin_operand
 from mig_manager.daemon.fresh import Advertised
+from mig_manager.daemon.hardware import Hardware
 from mig_manager.daemon.journal import Journal, gpus_before
-from mig_manager.daemon.report import Report, plan_in_words
+from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
-from mig_manager.daemon.status import Outcome, Phase, State, now, strategy_of
+from mig_manager.daemon.status import CONFIG_LABEL, Outcome, Phase, State, now, strategy_of
+from mig_manager.daemon.tenants import Tenants
 from mig_manager.daemon.wish import Wish
+from mig_manager.daemon.words import plan_in_words
 from mig_manager.errors import MigManagerError, Reason
-from mig_manager.gpu.repartition import RepartitionError, repartition
-from mig_manager.host.driver import reset_gpus
-from mig_manager.layouts.layout import GpuIdentity, NodeTarget
 from mig_manager.planning.plan import NodePlan
-from mig_manager.planning.planner import plan_node
-from mig_manager.planning.state import Inventory
 
 _SYNC_PATIENCE = 60.0
 """Seconds that a run waits to see the pods of its node."""
-_LAST_PATIENCE = 6.0
+_LAST_PATIENCE = 5.0
 """Seconds for each change of the Node once the daemon has been asked to end."""
 
 
@@ -68,33 +65,30 @@ class Run:
         self._site = site
         self._report = report
         self._asked = asked
-        self._worker = site.new_worker()
+        self._gpus = Hardware(site, recovering=report.journal)
         self._stop = False
         self._may_start_over = False
-        self._unfinished = report.journal is not None
-        """Whether GPUs have been changed, by us or by an earlier process that could not finish."""
         self._may_uncordon = True
+        self._failed_in: Phase | None = None
         self.wish: Wish | None = None
         """What the run is about; None until the hardware has been read."""
-        self._inventory: Inventory | None = None
-        self._target: NodeTarget | None = None
-        self._plan: NodePlan | None = None
         self._clients: GpuClients | None = None
 
     def execute(self) -> Outcome | None:
         """Carry the run out.
 
-        Gives None when the daemon was asked to end after GPUs had been changed: journal and cordon stay, and
-        the next start goes on. Raises ApiError when the Node could not be told how it ended.
+        Gives None when the daemon was asked to end and there is nothing to say: no change has begun, or GPUs
+        have been changed, so that journal and cordon stay and the next start goes on. Raises ApiError when the
+        Node could not be told how it ended.
         """
         signal = self._site.signal
         with ExitStack() as undo:
-            undo.enter_context(self._worker)
-            self._worker.start()
+            undo.enter_context(self._gpus)
             signal.interrupt = self._look_up
             undo.callback(setattr, signal, "interrupt", None)
             told = undo.enter_context(self._told())
-            if self._unfinished:
+            if self._report.journal is not None:
+                logger.info("an earlier run was not finished: going on from its journal")
                 self._follow(undo)
             else:
                 self._report.announce()
@@ -106,7 +100,7 @@ class Run:
         """Ask the run to end soon. Safe in any thread."""
         self._stop = True
         self._report.patience = _LAST_PATIENCE
-        self._worker.stop_after_call()
+        self._gpus.stop()
         self._site.signal.notify()
 
     def _pass(self, undo: ExitStack) -> bool:
@@ -117,12 +111,18 @@ class Run:
                 if self._settled().changes:
                     self._drain()
                     self._pause_clients()
+                    self._drain()  # Whoever came although the node was cordoned.
                     self._repartition()
+            elif self._report.resources_missed:
+                self._restart_clients(undo)
         except WishChangedError:
             return False
-        except (MigManagerError, StoppingError):
+        except StoppingError:
             raise
         except Exception as error:
+            self._failed_in = self._report.phase
+            if isinstance(error, MigManagerError):
+                raise
             # A mistake of ours must not leave the node half-changed: it is undone like any other failure.
             logger.exception("unexpected error")
             raise MigManagerError(Reason.INTERRUPTED, f"Unexpected error: {error!r}.") from error
@@ -132,38 +132,51 @@ class Run:
 
     def _prove(self) -> NodePlan:
         self._report.phase = Phase.VALIDATING
-        self._inventory = self._worker.inventory()
-        self._site.wishes.learn(self._inventory)
-        self.wish = wish = self._site.wishes.of(self._asked())
-        self._report.layout, self._report.hash = wish.layout, wish.hash
-        self._target = wish.must()
-        self._plan = plan_node(self._target, self._inventory)
-        self._report.gpus = tuple(gpu.gpu.index for gpu in self._plan.gpus if gpu.changes)
+        inventory = self._gpus.read()
+        wish = self._site.wishes.of(self._asked())
+        former = self._report.former_success(inventory)
+        if former is not None and former.lost(wish):
+            # Its definition is gone; what it made stays.
+            self.wish = self._report.wish = former
+            return NodePlan(former.layout, (), ())
+        self.wish = self._report.wish = wish
+        if not wish.layout:
+            raise MigManagerError(Reason.INTERRUPTED, f"There is no label {CONFIG_LABEL} any more.")
+        plan = self._gpus.plan(wish.must())
+        self._report.gpus = tuple(gpu.gpu.index for gpu in plan.gpus if gpu.changes)
         if self._site.settings.check_strategy:
-            labels = self._report.node.meta.labels
-            strategy = strategy_of(labels, self._site.settings.mig_strategy)
-            expected_resources(shapes_wanted(self._target, self._inventory), strategy)
-        return self._plan
+            expected_resources(shapes_wanted(wish.must(), inventory), self._strategy)
+        if plan.changes and (failed := self._report.rollback_failed()) is not None:
+            raise MigManagerError(Reason.ROLLBACK_FAILED, failed)
+        return plan
+
+    @property
+    def _strategy(self) -> str:
+        return strategy_of(self._report.node.meta.labels, self._site.settings.mig_strategy)
 
     # Step 2: the journal and the cordon, in one request. From here on the node is ours.
 
     def _reserve(self, undo: ExitStack) -> None:
-        assert self._plan is not None
-        assert self._inventory is not None
-        logger.info("{}: {}", self._report.layout, plan_in_words(self._plan))
-        journal = self._report.journal or self._new_journal(self._inventory)
-        self._report.say(Phase.CORDONING, self._report.keep(journal) | NodeChange(unschedulable=True))
-        self._report.event("Reconfiguring", f"{self._report.layout}: {plan_in_words(self._plan)}")
+        self._look_up()
+        words = f"{self._report.wish.layout}: {plan_in_words(self._gpus.planned)}"
+        logger.info("{}", words)
+        self._report.change(Phase.CORDONING, self._cordon, known=True)
+        self._report.event("Reconfiguring", words)
         self._follow(undo)
 
-    def _new_journal(self, inventory: Inventory) -> Journal:
-        node, settings = self._report.node, self._site.settings
-        shown = advertised(node, settings.gpu_resources)
+    def _cordon(self, node: Node) -> NodeChange:
+        """The journal on the Node wins: it may be ours, from a request whose answer was lost."""
+        journal = Journal.from_annotations(node.meta.annotations) or self._new_journal(node)
+        return self._report.keep(journal) | NodeChange(unschedulable=True)
+
+    def _new_journal(self, node: Node) -> Journal:
+        inventory = self._gpus.last
+        shown = advertised(node, self._site.settings.gpu_resources)
         return Journal(
             started_at=now(),
             cordoned=not node.unschedulable,
             allocatable=shown,
-            sharing=sharing_now(inventory, strategy_of(node.meta.labels, settings.mig_strategy), shown),
+            sharing=sharing_now(inventory, self._strategy, shown),
             gpus=gpus_before(inventory),
         )
 
@@ -172,44 +185,28 @@ class Run:
         if self._clients is not None:
             return
         site = self._site
-        self._pods = undo.enter_context(watch_pods(site.api, site.node.name, site.signal))
-        self._pods.wait_synced(Deadline.after(_SYNC_PATIENCE))
+        pods = undo.enter_context(watch_pods(site.api, site.node.name, site.signal, site.watching))
+        pods.wait_synced(Deadline.after(_SYNC_PATIENCE))
         plugin = plugin_operand(site.settings.operand_namespace or None)
-        resources = undo.enter_context(Advertised(site, self._pods, plugin, self._report.node))
-        self._clients = GpuClients(site, self._report, self._pods, resources)
-        undo.enter_context(self._clients_back())
+        resources = undo.enter_context(Advertised(site, pods, plugin, self._report.node))
+        self._tenants = Tenants(site, pods)
+        self._clients = GpuClients(site, self._report, pods, resources)
+        undo.enter_context(self._clients_back(self._clients))
 
     def _settled(self) -> NodePlan:
         """Let pods that were bound before the cordon arrive, then look again: that plan is carried out."""
         with self._free_to_start_over():
-            self._site.signal.wait_for(
-                lambda: not unknown_to_kubelet(self._gpu_pods()),
-                Deadline.after(self._site.settings.settle_timeout),
-                lambda: (
-                    "The kubelet has taken no notice of pods bound to this node: "
-                    f"{name_pods(unknown_to_kubelet(self._gpu_pods()))}."
-                ),
-                reason=Reason.DRAIN_TIMEOUT,
-            )
+            self._tenants.settle()
         return self._prove()
 
     # Step 3: whoever stands in the way leaves, and nobody else.
 
     def _drain(self) -> None:
         self._report.phase = Phase.DRAINING
-        settings = self._site.settings
-        options = DrainOptions(
-            mode=DrainMode(settings.drain_mode),
-            bare_pods=settings.evict_bare_pods,
-            timeout_s=settings.drain_timeout,
-        )
         with self._free_to_start_over():
-            report = drain(self._site.api, self._pods, self._gpu_pods, options, self._site.signal)
-        if report.gone:
-            self._report.event("Drained", f"gone: {name_pods(report.gone)}")
-
-    def _gpu_pods(self) -> tuple[Pod, ...]:
-        return gpu_pods(self._pods.objects.values(), self._site.settings.gpu_resources)
+            gone = self._tenants.leave()
+        if gone:
+            self._report.event("Drained", f"gone: {name_pods(gone)}")
 
     # Step 4, and steps 9 and 10 on the way out.
 
@@ -217,50 +214,49 @@ class Run:
         assert self._clients is not None
         self._clients.pause()
 
+    def _restart_clients(self, undo: ExitStack) -> None:
+        """The GPUs are right, but an earlier run did not see them advertised: only the clients start anew."""
+        self._report.say(Phase.RESUMING_OPERANDS)
+        self._gpus.worked = True
+        self._follow(undo)
+
     @contextmanager
-    def _clients_back(self) -> Iterator[None]:
+    def _clients_back(self, clients: GpuClients) -> Iterator[None]:
         """However the block ends, the GPU clients run again as before, and the GPUs are advertised."""
-        assert self._clients is not None
         try:
             yield
         except StoppingError:
-            if not self._unfinished:
-                self._clients.resume()
+            if not self._gpus.changed:
+                clients.resume(changed=False)
             raise
-        except MigManagerError as error:
-            self._clients.resume()
-            with suppress(StoppingError):
-                if error.reason is Reason.ROLLBACK_FAILED:
-                    self._may_uncordon = self._clients.advertised_truly(self._inventory)
-                else:
-                    self._clients.await_former_resources()
-            raise
-        self._clients.resume()
-        assert self._inventory is not None
-        self._clients.await_resources(self._inventory)
+        except MigManagerError as failure:
+            error = self._gpus.restored(failure, clients.paused)
+            if error.reason is Reason.INTERRUPTED and self._stop:
+                raise StoppingError from error
+            try:
+                started = clients.resume(changed=self._gpus.worked)
+                with suppress(StoppingError):
+                    if error.reason is Reason.ROLLBACK_FAILED:
+                        self._may_uncordon = clients.advertised_truly(self._gpus.inventory)
+                    elif started:
+                        clients.await_former_resources()
+            except MigManagerError as second:
+                logger.error("not everything could be put back: {}", second.message)
+            raise error from failure
+        if clients.resume(changed=self._gpus.worked):
+            clients.await_resources(self._gpus.last)
 
     # Step 7.
 
     def _repartition(self) -> None:
-        assert self._target is not None
-        assert self._plan is not None
-        assert self._inventory is not None
         self._report.phase = Phase.APPLYING
+        self._look_up()
         try:
-            self._inventory = repartition(
-                self._worker, self._target, self._plan, self._inventory, self._reset
-            )
-            self._unfinished = True
-        except RepartitionError as error:
-            self._inventory = error.inventory
-            if error.reason is Reason.INTERRUPTED:
-                self._unfinished = self._unfinished or not error.restored
+            self._gpus.repartition()
+        except MigManagerError as error:
+            if error.reason is Reason.INTERRUPTED and self._stop:
                 raise StoppingError from None
             raise
-
-    def _reset(self, gpus: Sequence[GpuIdentity]) -> None:
-        settings = self._site.settings
-        reset_gpus(settings.reset_command, gpus, root=settings.driver_root, timeout_s=settings.reset_timeout)
 
     # Step 11.
 
@@ -271,16 +267,21 @@ class Run:
         try:
             yield told
         except StoppingError:
-            if self._unfinished:
+            if self._gpus.changed:
                 logger.info("stopping; the journal stays, and the next start goes on")
+                return
+            if not self._report.said and self._report.journal is None:
                 return
             message = "The daemon was stopped before it changed a GPU; everything was put back."
             told.outcome = Outcome(State.FAILED, Reason.INTERRUPTED, message, self._report.phase)
         except MigManagerError as error:
-            told.outcome = Outcome.of(error, self._report.phase)
+            told.outcome = Outcome.of(error, self._failed_in or self._report.phase)
         else:
             told.outcome = Outcome(State.SUCCESS)
-        self._report.conclude(told.outcome, self._inventory, uncordon=self._may_uncordon)
+        superseded = self._asked() != self._report.wish.layout
+        self._report.conclude(
+            told.outcome, self._gpus.inventory, uncordon=self._may_uncordon, superseded=superseded
+        )
 
     # Waiting.
 

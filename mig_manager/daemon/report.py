@@ -23,15 +23,19 @@ from mig_manager.daemon.status import (
     gpus_annotation,
     now,
 )
-from mig_manager.planning.plan import GpuPlan, NodePlan
+from mig_manager.daemon.wish import Wish
+from mig_manager.errors import Reason
 from mig_manager.planning.state import Inventory
 
 PATIENCE = 60.0
 """Seconds that a change of the Node is tried again while the API server does not take it."""
 
+_CORDONED = "The node stays cordoned."
+_PAUSED = "Not everything could be put back yet; that is tried again."
+
 
 class Report:
-    """One run on the Node: status, state label, journal, Events. Every step costs one request at most."""
+    """One run on the Node: status, state label, journal, Events. Every step costs few requests."""
 
     def __init__(
         self,
@@ -41,28 +45,34 @@ class Report:
         *,
         layout: str,
         attempt: int = 1,
-        retry_at: Callable[[Outcome], str | None] = lambda outcome: None,
+        retry_at: Callable[[Outcome, bool], str | None] = lambda outcome, unfinished: None,
     ) -> None:
         """Begin a report on the Node as read; nothing is sent yet.
 
         Args:
             layout: what the label asks for.
             attempt: 1 for the first attempt at this wish.
-            retry_at: when a run with that outcome will be tried again, RFC 3339; None for never.
+            retry_at: when a run with that outcome (and something left to put back) will be tried again, RFC
+                3339; None for never.
         """
         self.node = node
-        self.layout = layout
-        self.hash: str | None = None
+        self.wish = Wish(layout, None)
+        """What the run is about; without a hash until that is known."""
         self.phase = Phase.VALIDATING
         self.gpus: tuple[int, ...] = ()
         self.journal = Journal.from_annotations(node.meta.annotations)
+        self.before = Status.from_json(node.meta.annotations.get(STATUS_ANNOTATION))
+        """What the Node said when the run began."""
         self.patience = PATIENCE
+        self.said = False
+        """Whether this run has said anything yet, so that it has to say how it ends."""
         self._client = client
         self._events = events
         self._attempt = attempt
         self._retry_at = retry_at
         self._started = self.journal.started_at if self.journal else now()
-        self._before = Status.from_json(node.meta.annotations.get(STATUS_ANNOTATION))
+        if self.journal is None and JOURNAL_ANNOTATION in node.meta.annotations:
+            logger.warning("the journal on the Node cannot be read; what it recorded is not put back")
 
     def announce(self) -> None:
         """Say `pending`, unless the Node already speaks of this very layout.
@@ -70,21 +80,27 @@ class Report:
         So the `success` of an earlier layout never stands beside the label of a new one, and a look that
         changes nothing leaves no trace.
         """
-        known = self._before is not None and self._before.layout == self.layout
+        known = self.before is not None and self.before.layout == self.wish.layout
         if not known or STATE_LABEL not in self.node.meta.labels:
             self.say(Phase.VALIDATING)
 
-    def say(self, phase: Phase, change: NodeChange | None = None) -> None:
-        """Say where the run stands, together with a change of the Node, in one PATCH."""
+    def say(self, phase: Phase) -> None:
+        """Say where the run stands."""
         self.phase = phase
-        self._patch(self._status(State.PENDING, phase) | (change or NodeChange()))
+        self.said = True
+        self.node = self._client.patch(self._status(State.PENDING, phase), deadline=self._deadline())
 
-    def update(self, phase: Phase, compute: Callable[[Node], NodeChange]) -> None:
-        """As `say`, where the change depends on what the Node is at that moment."""
+    def change(self, phase: Phase, compute: Callable[[Node], NodeChange], *, known: bool = False) -> None:
+        """Say where the run stands, together with a change that depends on what the Node is at that moment.
+
+        `known`: the Node was read a moment ago, and is not read again unless somebody has changed it since.
+        """
         self.phase = phase
+        self.said = True
         self.node = self._client.update(
             lambda node: self._status(State.PENDING, phase) | compute(node),
-            deadline=Deadline.after(self.patience),
+            deadline=self._deadline(),
+            node=self.node if known else None,
         )
 
     def keep(self, journal: Journal) -> NodeChange:
@@ -96,57 +112,91 @@ class Report:
         """Record an Event on the Node."""
         self._events.record("Warning" if warning else "Normal", reason, message)
 
-    def conclude(self, outcome: Outcome, inventory: Inventory | None, *, uncordon: bool = True) -> None:
+    def conclude(
+        self,
+        outcome: Outcome,
+        inventory: Inventory | None,
+        *,
+        uncordon: bool = True,
+        superseded: bool = False,
+    ) -> None:
         """Say how the run ended, in one PATCH: state, status, uncordon, journal gone. And one Event, one log line.
 
         The journal stays where it still holds something to put back. Nothing is sent when nothing is new.
+        A success is not said where the label asks for another layout already (`superseded`).
         """
-        if not uncordon and self.journal is not None and self.journal.cordoned:
-            outcome = replace(outcome, message=f"{outcome.message} The node stays cordoned.")
-        retry = self._retry_at(outcome)
-        change = self._status(outcome.state, outcome.phase, outcome, retry)
+        journal = self.journal
+        unfinished = journal is not None and bool(journal.operands or (journal.cordoned and not uncordon))
+        if unfinished and outcome.message is not None:
+            note = _PAUSED if uncordon else _CORDONED
+            outcome = replace(outcome, message=f"{outcome.message.removesuffix(note).rstrip()} {note}")
+        retry = self._retry_at(outcome, unfinished)
+        state = State.PENDING if superseded and outcome.state is State.SUCCESS else outcome.state
         facts = {} if inventory is None else {GPUS_ANNOTATION: gpus_annotation(inventory)}
-        change |= NodeChange(annotations=facts)
-        if self.journal is not None and not self.journal.operands and (uncordon or not self.journal.cordoned):
+        change = self._status(state, outcome.phase, outcome, retry) | NodeChange(annotations=facts)
+        if not unfinished and (journal is not None or JOURNAL_ANNOTATION in self.node.meta.annotations):
             change |= NodeChange(
                 annotations={JOURNAL_ANNOTATION: None},
-                unschedulable=False if self.journal.cordoned else None,
+                unschedulable=False if journal is not None and journal.cordoned else None,
             )
-            self.journal = None
-        if self._says_so_already(outcome, facts):
+        if retry is None and self._says_so_already(outcome, facts):
             return
-        self._patch(change)
+        self.node = self._client.patch(change, deadline=self._deadline())
         self._tell(outcome, retry)
 
     def _tell(self, outcome: Outcome, retry: str | None) -> None:
+        layout = self.wish.layout or "no layout"
         if outcome.reason is None:
-            logger.success("{}: applied", self.layout)
-            self.event("Applied", f"{self.layout}: the GPUs are as the layout says")
+            logger.success("{}: applied", layout)
+            self.event("Applied", f"{layout}: the GPUs are as the layout says")
             return
-        words = f"{self.layout}: {outcome.message}"
+        words = f"{layout}: {outcome.message}"
         if retry is not None:
             words += f" Next attempt at {retry}."
         logger.error("{} in phase {}: {}", outcome.reason, outcome.phase, words)
         self.event(outcome.reason, words, warning=True)
 
     def _says_so_already(self, outcome: Outcome, facts: dict[str, str]) -> bool:
-        before = Status.from_json(self.node.meta.annotations.get(STATUS_ANNOTATION))
+        annotations = self.node.meta.annotations
+        said = Status.from_json(annotations.get(STATUS_ANNOTATION))
         return (
-            before is not None
-            and (before.layout, before.hash, before.state, before.reason, before.message)
-            == (self.layout, self.hash, outcome.state, outcome.reason, outcome.message)
-            and outcome.state is State.SUCCESS
+            said is not None
+            and (said.layout, said.hash, said.state, said.reason, said.message)
+            == (self.wish.layout, self.wish.hash, outcome.state, outcome.reason, outcome.message)
             and self.node.meta.labels.get(STATE_LABEL) == outcome.state
-            and JOURNAL_ANNOTATION not in self.node.meta.annotations
-            and all(self.node.meta.annotations.get(key) == value for key, value in facts.items())
+            and JOURNAL_ANNOTATION not in annotations
+            and all(annotations.get(key) == value for key, value in facts.items())
         )
+
+    def former_success(self, inventory: Inventory) -> Wish | None:
+        """The wish that the Node says is granted, if the GPUs are still what they were then."""
+        said = self.before
+        granted = (
+            said is not None
+            and said.state is State.SUCCESS
+            and self.journal is None
+            and self.node.meta.annotations.get(GPUS_ANNOTATION) == gpus_annotation(inventory)
+        )
+        return Wish(said.layout, said.hash, origin=said.origin) if said is not None and granted else None
+
+    def rollback_failed(self) -> str | None:
+        """The message of a RollbackFailed that stands on the Node for this very wish: it is never tried again."""
+        said = self.before
+        same = said is not None and (said.layout, said.hash) == (self.wish.layout, self.wish.hash)
+        return said.message if said is not None and same and said.reason is Reason.ROLLBACK_FAILED else None
+
+    @property
+    def resources_missed(self) -> bool:
+        """Whether the Node says that the GPUs were right, but not advertised."""
+        return self.before is not None and self.before.reason is Reason.RESOURCES_NOT_ADVERTISED
 
     def _status(
         self, state: State, phase: Phase, outcome: Outcome | None = None, retry: str | None = None
     ) -> NodeChange:
         status = Status(
-            layout=self.layout,
-            hash=self.hash,
+            layout=self.wish.layout,
+            hash=self.wish.hash,
+            origin=self.wish.origin,
             state=state,
             phase=phase,
             reason=outcome.reason if outcome else None,
@@ -159,31 +209,5 @@ class Report:
         )
         return NodeChange(labels={STATE_LABEL: state}, annotations={STATUS_ANNOTATION: status.to_json()})
 
-    def _patch(self, change: NodeChange) -> None:
-        self.node = self._client.patch(change, deadline=Deadline.after(self.patience))
-
-
-def plan_in_words(plan: NodePlan) -> str:
-    """A plan in a line: `GPU 0 keeps 2, destroys 1x 3g.40gb, creates 3x 1g.10gb; GPU 1: nothing to do`."""
-    return "; ".join(_gpu_in_words(gpu) for gpu in plan.gpus)
-
-
-def _gpu_in_words(plan: GpuPlan) -> str:
-    if not plan.changes:
-        return f"GPU {plan.gpu.index}: nothing to do"
-    parts = []
-    if plan.mig.current != plan.mig.target:
-        parts.append(f"turns MIG {'on' if plan.mig.target else 'off'}{' (reset)' if plan.mig.reset else ''}")
-    if plan.keep:
-        parts.append(f"keeps {len(plan.keep)}")
-    if plan.destroy:
-        parts.append("destroys " + _counted([str(one.profile) for one in plan.destroy]))
-    if plan.create:
-        parts.append("creates " + _counted([str(one.profile) for one in plan.create]))
-    if any(kept.create or kept.destroy for kept in plan.keep):
-        parts.append("changes compute instances")
-    return f"GPU {plan.gpu.index} {', '.join(parts) or 'sets its pending mode'}"
-
-
-def _counted(names: list[str]) -> str:
-    return " + ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self.patience)

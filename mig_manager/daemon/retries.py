@@ -24,23 +24,26 @@ class Retries:
         """The number of the attempt that comes next; 1 for the first."""
 
     def begin_anew(self) -> None:
-        """A new wish: forget the attempts at the former one."""
+        """A new wish, or none: forget the attempts at the former one."""
         self._due = None
         self.attempt = 1
 
-    def schedule(self, outcome: Outcome) -> str | None:
-        """Note how an attempt ended. Gives the time of the next one, RFC 3339; None for none."""
-        delay = self._delay(outcome)
+    def schedule(self, outcome: Outcome, unfinished: bool = False) -> str | None:
+        """Note how an attempt ended; `unfinished`: it left something on the node that must still be put back.
+
+        Gives the time of the next one, RFC 3339. None: there is none, or it is one of the looks for a driver,
+        which follow each other too closely to be written down.
+        """
+        if outcome.reason is Reason.NVML_ERROR and outcome.phase is Phase.VALIDATING:
+            self._due = time.monotonic() + self._settings.driver_retry
+            return None
+        delay = self._delay(outcome.reason, unfinished)
+        self._due = None if delay is None else time.monotonic() + delay
         if delay is None:
-            self._due = None
             return None
         self.attempt += 1
-        self._due = time.monotonic() + delay
-        return (
-            (datetime.now(UTC) + timedelta(seconds=delay))
-            .isoformat(timespec="seconds")
-            .replace("+00:00", "Z")
-        )
+        at = datetime.now(UTC) + timedelta(seconds=delay)
+        return at.isoformat(timespec="seconds").replace("+00:00", "Z")
 
     @property
     def due(self) -> bool:
@@ -51,14 +54,12 @@ class Retries:
         """When the next attempt is due; never, if none is planned."""
         return Deadline.never() if self._due is None else Deadline(self._due)
 
-    def _delay(self, outcome: Outcome) -> float | None:
-        reason = outcome.reason
-        if reason is None or not reason.transient:
+    def _delay(self, reason: Reason | None, unfinished: bool) -> float | None:
+        if reason is None or reason is Reason.ROLLBACK_FAILED:
             return None
-        if reason is Reason.NVML_ERROR and outcome.phase is Phase.VALIDATING:
-            return self._settings.driver_retry
-        if reason in _LIMITED and self.attempt >= self._settings.retry_attempts:
-            return None
-        return float(
-            min(self._settings.retry_first * 2.0 ** min(self.attempt - 1, 20), self._settings.retry_longest)
-        )
+        if not unfinished:
+            tired = reason in _LIMITED and self.attempt >= self._settings.retry_attempts
+            if tired or not reason.transient:
+                return None
+        doubled = self._settings.retry_first * 2.0 ** min(self.attempt - 1, 20)
+        return min(doubled, self._settings.retry_longest)

@@ -6,17 +6,30 @@ Environment variables carry NVIDIA's names where NVIDIA's mig-manager has the se
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+PREFIX = "MIG_MANAGER_"
+
+
+def _from_json(value: object) -> object:
+    """A list out of an environment variable."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError('a JSON list is wanted, such as ["a", "b"]') from None
+
 
 DrainMode = Literal["evict", "wait", "delete", "off"]
 Strategy = Literal["none", "single", "mixed"]
 Seconds = Annotated[float, Field(gt=0)]
-
-PREFIX = "MIG_MANAGER_"
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_json)]
 
 
 def _named(*names: str) -> AliasChoices:
@@ -92,7 +105,7 @@ class Settings(BaseSettings):
         description="How long a destroy that the driver answers with IN_USE is tried again.",
     )
     parallel_gpus: bool = Field(default=True, description="Work on the GPUs of a node at the same time.")
-    reset_command: tuple[str, ...] = Field(
+    reset_command: Words = Field(
         default=("nvidia-smi", "--gpu-reset", "-i", "{gpus}"),
         description="Command that resets GPUs, run inside the driver root; `{gpus}` becomes their UUIDs.",
     )
@@ -106,7 +119,7 @@ class Settings(BaseSettings):
         default=True,
         description="Refuse a layout that the device plugin cannot advertise under the node's strategy.",
     )
-    gpu_resources: tuple[str, ...] = Field(
+    gpu_resources: Words = Field(
         default=("nvidia.com/gpu*", "nvidia.com/mig-*"),
         description="Patterns of resource names whose requests make a pod a GPU pod.",
     )
@@ -117,6 +130,9 @@ class Settings(BaseSettings):
     )
     drain_timeout: Seconds = Field(
         default=600.0, description="How long draining may take, grace periods included, before the run fails."
+    )
+    drain_margin: Seconds = Field(
+        default=30.0, description="How much longer than its grace period a pod may take to be gone."
     )
     evict_bare_pods: bool = Field(
         default=False, description="Also evict GPU pods that no controller brings back."
@@ -147,6 +163,11 @@ class Settings(BaseSettings):
         description="Attempts at draining or freeing GPUs before only a change starts another.",
     )
 
+    watch_seconds: Seconds = Field(
+        default=45.0,
+        description="The longest time for one stream of a watch; a connection that died silently is noticed a "
+        "few seconds after it.",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Log level.")
     log_format: Literal["auto", "text", "json"] = Field(
         default="auto",

@@ -9,6 +9,7 @@ from mig_manager.cluster.client import Api
 from mig_manager.cluster.events import EventRecorder
 from mig_manager.cluster.node import NodeClient
 from mig_manager.cluster.wait import Signal
+from mig_manager.cluster.watch import WatchOptions
 from mig_manager.daemon.settings import Settings
 from mig_manager.daemon.wish import Wishes
 from mig_manager.gpu.worker import GpuWorker
@@ -23,6 +24,8 @@ class Site:
     node: NodeClient
     events: EventRecorder
     signal: Signal
+    watching: WatchOptions
+    """How the watches of a run behave."""
     wishes: Wishes
     new_worker: Callable[[], GpuWorker]
     """A fresh worker, not started. A run owns one, and closes it at its end."""

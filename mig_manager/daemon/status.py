@@ -44,6 +44,22 @@ class Phase(StrEnum):
     DONE = "Done"
 
 
+class Origin(StrEnum):
+    """Who defines a layout; the first that has a name wins."""
+
+    FILE = "file"
+    """The ConfigMap or CONFIG_FILE."""
+    DEFAULT = "default"
+    """DEFAULT_CONFIG_FILE."""
+    HARDWARE = "hardware"
+    """Generated from the node's own GPUs."""
+
+    @property
+    def rank(self) -> int:
+        """0 for the first."""
+        return list(Origin).index(self)
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """The status annotation. Times are RFC 3339 in UTC, such as 2026-03-01T12:00:00Z."""
@@ -53,6 +69,7 @@ class Status:
     phase: Phase
     hash: str | None = None
     """Hash of what the layout means on this node; None before it is known."""
+    origin: Origin | None = None
     reason: Reason | None = None
     message: str | None = None
     startedAt: str | None = None  # noqa: N815
@@ -77,6 +94,7 @@ class Status:
             kept["state"] = State(kept["state"])
             kept["phase"] = Phase(kept["phase"])
             kept["reason"] = Reason(kept["reason"]) if kept.get("reason") else None
+            kept["origin"] = Origin(kept["origin"]) if kept.get("origin") else None
             kept["gpus"] = tuple(kept.get("gpus", ()))
             return cls(**kept)
         except (ValueError, KeyError, TypeError, AttributeError):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from mig_manager.daemon.books import BookSource, find_layout
-from mig_manager.errors import MigManagerError
+from mig_manager.daemon.books import BookSource, BookState
+from mig_manager.daemon.status import Origin
+from mig_manager.errors import MigManagerError, Reason
 from mig_manager.layouts.book import LayoutBook, content_hash, resolve
 from mig_manager.layouts.generate import GeneratorInput, generate_layouts
-from mig_manager.layouts.layout import NodeTarget
+from mig_manager.layouts.layout import Layout, NodeTarget
 from mig_manager.planning.offers import offers
 from mig_manager.planning.planner import plan_node
 from mig_manager.planning.state import Inventory
@@ -22,8 +23,10 @@ class Wish:
     layout: str
     hash: str | None
     """Hash of the target; None where there is none."""
-    problem: str | None
+    problem: str | None = None
     """Why there is no target, in words."""
+    origin: Origin | None = field(default=None, compare=False)
+    """Who defines the layout."""
     target: NodeTarget | None = field(default=None, compare=False)
     error: MigManagerError | None = field(default=None, compare=False)
 
@@ -33,6 +36,14 @@ class Wish:
             assert self.error is not None
             raise self.error
         return self.target
+
+    def lost(self, now: Wish) -> bool:
+        """Whether the definition of this wish is gone, so that nobody asked for what its name means `now`."""
+        if self.layout != now.layout or self.problem is not None or self == now:
+            return False
+        if now.target is None or now.origin is None:
+            return True
+        return self.origin is not None and now.origin.rank > self.origin.rank
 
 
 class Wishes:
@@ -62,18 +73,22 @@ class Wishes:
         """What that label value means now. Needs the hardware to be known."""
         assert self._inventory is not None
         try:
-            found = find_layout(layout, self._user.read(), self._fallbacks())
+            origin, found = self._find(layout)
             target = resolve(found, [state.gpu for state in self._inventory.gpus])
         except MigManagerError as error:
             return Wish(layout, None, error.message, error=error)
-        return Wish(layout, content_hash(target), None, target=target)
+        return Wish(layout, content_hash(target), origin=origin, target=target)
+
+    def sources(self) -> object:
+        """Something that compares unequal once the layouts or the hardware have changed."""
+        return self._user.read(), self._default_state(), self._offered
 
     def feasible(self) -> list[str]:
         """The names that this node can take now, sorted; empty while the user's file is unusable."""
         assert self._inventory is not None
-        state = self._user.read()
-        books = [*([state.book] if state.book is not None else []), *self._fallbacks()]
-        names = {name for book in books for name in book.layouts} if state.problem is None else set()
+        if self._user.read().problem is not None:
+            return []
+        names = {name for _, book in self._books() for name in book.layouts}
         return sorted(name for name in names if self._possible(name, self._inventory))
 
     def _possible(self, name: str, inventory: Inventory) -> bool:
@@ -83,6 +98,33 @@ class Wishes:
             return False
         return True
 
-    def _fallbacks(self) -> Sequence[LayoutBook]:
-        default = self._default.read().book if self._default is not None else None
-        return [book for book in (default, self._generated) if book is not None]
+    def _find(self, name: str) -> tuple[Origin, Layout]:
+        """The layout of that name: the user's file wins, then the default file, then the hardware.
+
+        Raises:
+            MigManagerError: the user's file cannot be used, and it might define the name; or nobody has it.
+        """
+        user = self._user.read()
+        if user.problem is not None:
+            raise user.problem
+        for origin, book in self._books():
+            if name in book.layouts:
+                return origin, book.layouts[name]
+        problem = self._default_state().problem
+        if problem is not None:
+            raise MigManagerError(
+                Reason.UNKNOWN_LAYOUT, f"layout {name!r} is unknown, and the default file: {problem.message}"
+            )
+        (_, all_of_them), *others = self._books()
+        for _, book in others:
+            all_of_them = all_of_them.merged_over(book)
+        return Origin.HARDWARE, all_of_them.get(name)
+
+    def _books(self) -> Iterator[tuple[Origin, LayoutBook]]:
+        books = (self._user.read().book, self._default_state().book, self._generated)
+        for origin, book in zip(Origin, books, strict=True):
+            if book is not None:
+                yield origin, book
+
+    def _default_state(self) -> BookState:
+        return self._default.read() if self._default is not None else BookState()

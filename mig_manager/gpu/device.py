@@ -98,6 +98,7 @@ class Device:
                 ofa=info.ofaCount,
             ),
             name=text(info.name) if hasattr(info, "name") else None,
+            p2p=bool(info.isP2pSupported) if hasattr(info, "isP2pSupported") else None,
         )
 
     def placements(self, profile_id: int) -> tuple[Placement, ...]:

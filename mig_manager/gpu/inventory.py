@@ -192,6 +192,7 @@ def _geometry(
             placements=placements,
             engines=info.engines,
             compute=offers.get(info.id) or usual_compute(info.slices),
+            p2p=info.p2p,
         )
     return GpuGeometry(
         model=model,

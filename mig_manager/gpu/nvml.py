@@ -53,7 +53,8 @@ _ADVICE = {
     ),
     DRIVER_NOT_LOADED: "The NVIDIA kernel modules are not loaded: start the driver, or wait until it is up.",
     LIBRARY_NOT_FOUND: (
-        "Is the NVIDIA driver installed, and is its root mounted where DRIVER_ROOT_CTR_PATH says?"
+        "libnvidia-ml.so.1 is not there: is the NVIDIA driver installed, and its root mounted where"
+        " DRIVER_ROOT_CTR_PATH says?"
     ),
     LIB_RM_VERSION_MISMATCH: (
         "The NVML library and the loaded kernel modules are of different driver versions: the driver was"

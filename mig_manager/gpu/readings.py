@@ -21,6 +21,8 @@ class GpuProfileInfo:
     engines: Engines
     name: str | None
     """Only from drivers that have the second version of the call."""
+    p2p: bool | None = None
+    """isP2pSupported; not in the third version of the struct."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
 
-Operation = Literal["inventory", "usage", "release", "build", "persistence"]
+Operation = Literal["inventory", "usage", "release", "build", "rebuild", "persistence"]
 Payload = NodePlan | tuple[tuple[GpuIdentity, bool], ...] | None
 """What a request is about: a plan, or persistence modes."""
 Result = Inventory | tuple[GpuIdentity, ...] | tuple[GpuUsage, ...] | None
@@ -85,7 +85,8 @@ class _Job:
         options, payload = self._server.setup.options, self._request.payload
         given = (self._server.setup.source, options, self.control)
         if isinstance(payload, NodePlan):
-            return (work.release if self._request.operation == "release" else work.build)(payload, *given)
+            do = {"release": work.release, "build": work.build, "rebuild": work.rebuild}
+            return do[self._request.operation](payload, *given)
         if payload is not None:
             work.persistence(payload, *given)
             return None

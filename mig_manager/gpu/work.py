@@ -71,6 +71,20 @@ def release(
     return tuple(gpu.gpu for gpu, waits in zip(plans, pending, strict=True) if waits)
 
 
+def rebuild(plan: NodePlan, source: NvmlSource, options: WorkerOptions, control: Control) -> None:
+    """Destroy what goes, then create what is new. Only for a plan that changes no mode.
+
+    Nothing is created before all is destroyed on every GPU.
+    """
+    plans = [gpu for gpu in plan.gpus if gpu.changes]
+    if not plans:
+        return
+    with session(source, control) as nvml:
+        work = [(_work(nvml, gpu, options), gpu) for gpu in plans]
+        _each(work, lambda each: each[0].release(each[1]), options, control)
+        _each(work, lambda each: each[0].build(each[1]), options, control)
+
+
 def build(plan: NodePlan, source: NvmlSource, options: WorkerOptions, control: Control) -> None:
     """Create what is new, on GPUs whose mode is what the plan wants."""
     plans = [gpu for gpu in plan.gpus if _builds(gpu)]
@@ -81,15 +95,11 @@ def build(plan: NodePlan, source: NvmlSource, options: WorkerOptions, control: C
 
 
 def _releases(plan: GpuPlan) -> bool:
-    return bool(plan.destroy) or any(kept.destroy for kept in plan.keep) or _changes_mode(plan)
+    return bool(plan.destroy) or any(kept.destroy for kept in plan.keep) or plan.mig.changes
 
 
 def _builds(plan: GpuPlan) -> bool:
-    return bool(plan.create) or any(kept.create for kept in plan.keep) or _changes_mode(plan)
-
-
-def _changes_mode(plan: GpuPlan) -> bool:
-    return (plan.mig.current, plan.mig.pending) != (plan.mig.target, plan.mig.target)
+    return bool(plan.create) or any(kept.create for kept in plan.keep) or plan.mig.changes
 
 
 def _work(nvml: Nvml, plan: GpuPlan, options: WorkerOptions) -> GpuWork:

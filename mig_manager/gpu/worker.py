@@ -152,6 +152,14 @@ class GpuWorker:
         """
         self._request("build", plan)
 
+    def rebuild(self, plan: NodePlan) -> None:
+        """Destroy what goes and create what is new in one NVML session. Only for a plan that changes no MIG mode.
+
+        Raises:
+            MigManagerError: as `release` and `build`.
+        """
+        self._request("rebuild", plan)
+
     def stop_after_call(self) -> None:
         """Begin no further change: the request in hand fails with INTERRUPTED when its call comes back.
 

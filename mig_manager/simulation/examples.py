@@ -10,25 +10,26 @@ from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.catalogue import GpuModel
 from mig_manager.simulation.objects import Object, Resource
 from mig_manager.simulation.operands.deviceplugin import GPU_RESOURCE, Strategy, mig_resource
-from mig_manager.simulation.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
-from mig_manager.simulation.workloads import deployment, disruption_budget, pod, pod_spec
+from mig_manager.simulation.resources import DEPLOYMENTS, PODS
+from mig_manager.simulation.workloads import deployment, pod, pod_spec
 
-_MIXED = {7: {3: 1, 1: 4}, 4: {2: 1, 1: 2}}
+_MIXED = {7: {3: 1, 1: 4}, 4: {2: 1, 1: 2}, 2: {1: 1}}
+_EDITED = {7: {3: 1, 2: 1, 1: 2}, 4: {2: 2}, 2: {1: 2}}
 _BALANCED = {7: {3: 1, 2: 1, 1: 2}, 4: {2: 1, 1: 2}}
 """How many instances of how many slices, by the slices of the whole GPU."""
 
 
-def layout_file(models: Sequence[GpuModel]) -> str:
+def layout_file(models: Sequence[GpuModel], *, edited: bool = False) -> str:
     """The text of a small layout file for a node with these GPUs: all-disabled, small, mixed, balanced.
 
     `small` cuts every GPU into its smallest instances; `mixed` has four of them (two on a GPU of four slices)
-    beside a larger one.
+    beside a larger one, or one alone on a GPU of two slices. `edited`: with another `mixed` that keeps a part.
     """
     layouts: dict[str, list[Object]] = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
     capable = list({model.key: model for model in models if model.geometry is not None}.values())
     fills = {
         "small": [{_plain(model, 1): _most(model, 1)} for model in capable],
-        "mixed": [_fill(model, _MIXED) for model in capable],
+        "mixed": [_fill(model, _EDITED if edited else _MIXED) for model in capable],
         "balanced": [_fill(model, _BALANCED) for model in capable],
     }
     for name, devices in fills.items():
@@ -43,8 +44,8 @@ def layout_file(models: Sequence[GpuModel]) -> str:
 def workloads(models: Sequence[GpuModel], strategy: Strategy) -> list[tuple[Resource, Object]]:
     """What runs on the node, or would like to.
 
-    `training` takes a whole GPU; `inference` two of the smallest MIG devices, with a disruption budget, and
-    `finetune` a larger one, which the node has only in some layouts; `dashboard` uses no GPU at all.
+    `training` takes a whole GPU; `inference` two of the smallest MIG devices and `finetune` a larger one, which
+    the node has only in some layouts; `dashboard` uses no GPU at all.
     """
     image = "registry.example/ml/pytorch:2.8"
     found: list[tuple[Resource, Object]] = [
@@ -57,7 +58,6 @@ def workloads(models: Sequence[GpuModel], strategy: Strategy) -> list[tuple[Reso
         found += [
             (DEPLOYMENTS, deployment("inference", 2, pod_spec(image, {small: 1}))),
             (DEPLOYMENTS, deployment("finetune", 1, pod_spec(image, {large: 1}))),
-            (POD_DISRUPTION_BUDGETS, disruption_budget("inference", "inference", minAvailable=1)),
         ]
     return found
 

@@ -50,13 +50,14 @@ class SimulatedCluster:
         layouts: str | None = None,
         workloads: bool = True,
         dcgm: bool = False,
+        port: int = 0,
         gpu_options: Mapping[str, Any] | None = None,
     ) -> None:
         """State files and the kubeconfig go into `directory`.
 
         `gpus`: as on the command line; `layouts`: text of the layout file, else an example that suits
         the GPUs; `workloads`: run some pods beside the operands; `dcgm`: with a DCGM host engine;
-        `gpu_options`: see GpuOptions.
+        `port` of the API server, 0 for a free one; `gpu_options`: see GpuOptions.
 
         Raises:
             MigManagerError: `gpus` cannot be read.
@@ -72,7 +73,7 @@ class SimulatedCluster:
         self.gpus.latency(**self.delays.nvml, reset=self.delays.reset)
         self.hardware = Hardware(self.gpus)
         self.store = MemoryStore()
-        self.api = ApiServer(self.store)
+        self.api = ApiServer(self.store, port=port)
         self.kubeconfig = directory / "kubeconfig"
         self._models = models
         self._with_workloads = workloads

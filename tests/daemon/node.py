@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any, Self
 
 from mig_manager.cluster.operands import PAUSED
+from mig_manager.simulation.api.faults import Request
 from mig_manager.simulation.delays import Delays
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import CONFIGMAPS, EVENTS, NODES, PODS
 from mig_manager.simulation.workloads import NAMESPACE as WORKLOADS
 from mig_manager.simulation.world import CONFIG_KEY, CONFIG_MAP, NAMESPACE, SimulatedCluster
+from tests.daemon.history import History
 
 CONFIG = "nvidia.com/mig.config"
 STATE = "nvidia.com/mig.config.state"
+OPERATOR = "gpu-operator"
 PATIENCE = 30.0
 ROOT = Path(__file__).parents[2]
 
@@ -72,6 +75,7 @@ class GpuNode:
     def __enter__(self) -> Self:
         self.cluster.__enter__()
         self.cluster.wait_ready()
+        self.history = History(self.cluster.store)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -90,6 +94,11 @@ class GpuNode:
             self._daemon = subprocess.Popen(
                 [sys.executable, "-m", "mig_manager.daemon"], env=environment, stdout=log, stderr=log
             )
+
+    def run_to_end(self, **settings: str) -> tuple[int, str]:
+        """Start the daemon where it is bound to end at once; gives exit status and what it wrote."""
+        self.start(**settings)
+        return self.daemon.wait(PATIENCE), self.logged()
 
     @property
     def daemon(self) -> subprocess.Popen[bytes]:
@@ -240,6 +249,13 @@ class GpuNode:
             return self.cluster.wait_for(look, what, timeout=timeout)
         except TimeoutError as error:
             raise AssertionError(f"{error}\n{self.status}\n{self.logged()[-4000:]}") from None
+
+    def wait_requests(self, wanted: Callable[[Request], bool], count: int = 1) -> None:
+        """Wait until the API server has answered so many requests of that kind by the daemon."""
+        mine = "mig-manager"
+        assert self.cluster.api.requests.wait_for(
+            lambda each: each.user_agent == mine and wanted(each), PATIENCE, count=count
+        ), self.logged()[-4000:]
 
     def ended(self, layout: str, *, timeout: float = PATIENCE) -> dict[str, Any]:
         """Wait until the Node says how a run for that layout ended; gives the status."""

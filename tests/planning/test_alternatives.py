@@ -15,7 +15,7 @@ from mig_manager.planning.planner import alternatives, plan_gpu
 from mig_manager.planning.state import GpuState
 from tests.planning.carry_out import carry_out
 from tests.planning.geometries import A30, A100, FOUR, instance, state, target
-from tests.planning.oracle import check, placements, plan_score, reachable
+from tests.planning.oracle import check, layouts, placements, plan_score, reachable
 
 
 def places(plan: GpuPlan) -> frozenset[tuple[str, Placement]]:
@@ -71,6 +71,64 @@ def _check_all(
         check(plan, devices, gpu)
         assert keeps(floor) <= keeps(plan)
     return len(found)
+
+
+def contents(plan: GpuPlan) -> frozenset[tuple[str, Placement, tuple[int, ...]]]:
+    """What a GPU looks like after a plan, but for where compute instances lie."""
+    after = [
+        (
+            str(kept.instance.profile),
+            kept.instance.placement,
+            [*(one.slices for one in kept.stays), *(one.slices for one in kept.create)],
+        )
+        for kept in plan.keep
+    ]
+    after += [(str(new.profile), new.placement, [one.slices for one in new.compute]) for new in plan.create]
+    return frozenset((name, place, tuple(sorted(slices))) for name, place, slices in after)
+
+
+@pytest.mark.parametrize(("geometry", "cases"), [(A30, 400), (A100, 150)], ids=["A30", "A100"])
+def test_alternatives_with_compute_instances_are_exactly_those_that_keep_as_much(
+    geometry: GpuGeometry, cases: int
+) -> None:
+    chance = random.Random(3)
+    names = [profile.name.split(kind.slices) for profile in geometry.profiles for kind in profile.compute]
+    seen = 0
+    for _ in range(cases):
+        family = chance.choice(names).gpu_instance
+        alike = [name for name in names if name.gpu_instance == family]
+        devices = sorted([*chance.choices(alike, k=chance.randint(1, 3)), *chance.choices(names, k=1)])
+        possible = layouts(geometry, devices)
+        others = [(), *sorted(layouts(geometry, chance.choices(alike, k=2)))[:2]]
+        if not possible:
+            continue
+        present = [instance(geometry, name, at.start, inside) for name, at, inside in chance.choice(others)]
+        gpu = state(geometry, present)
+        floor = plan_gpu(target(devices), gpu)
+        pinned = {
+            (str(kept.instance.profile), kept.instance.placement): {
+                (one.slices, one.placement.start) for one in kept.stays if one.placement
+            }
+            for kept in floor.keep
+        }
+        expected = set()
+        for layout in possible:
+            inside_of = {(name, at): set(inside) for name, at, inside in layout}
+            if all(where in inside_of and stays <= inside_of[where] for where, stays in pinned.items()):
+                filled = (
+                    (name, at, tuple(sorted(size for size, _ in inside))) for name, at, inside in layout
+                )
+                expected.add(frozenset(filled))
+        expected.discard(contents(floor))
+        found = list(alternatives(target(devices), gpu, [], floor))
+        assert len(found) == len(expected)
+        assert {contents(plan) for plan in found} == expected
+        scores = [plan_score(plan) for plan in found]
+        assert scores == sorted(scores, reverse=True)
+        for plan in found:
+            check(plan, devices, gpu)
+        seen += len(found)
+    assert seen > 75
 
 
 def test_alternatives_of_a_half_built_gpu_may_give_up_what_was_just_created_and_nothing_else() -> None:

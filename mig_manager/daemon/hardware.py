@@ -1,0 +1,121 @@
+"""The GPUs during one run: read, planned for, re-partitioned, and put back; and how far that has gone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from mig_manager.daemon.journal import Journal, gpus_before
+from mig_manager.daemon.site import Site
+from mig_manager.errors import MigManagerError, Reason
+from mig_manager.gpu.repartition import RepartitionError, put_back, repartition
+from mig_manager.host.driver import reset_gpus
+from mig_manager.layouts.layout import GpuIdentity, NodeTarget
+from mig_manager.planning.plan import NodePlan
+from mig_manager.planning.planner import plan_node
+from mig_manager.planning.state import Inventory
+
+
+class Hardware:
+    """The GPUs of this node, and the worker process that is theirs during the run."""
+
+    def __init__(self, site: Site, *, recovering: Journal | None) -> None:
+        """`recovering`: the journal of a run that an earlier process could not finish."""
+        self._site = site
+        self._worker = site.new_worker()
+        self._recovering = recovering
+        self._target: NodeTarget | None = None
+        self._plan: NodePlan | None = None
+        self.inventory: Inventory | None = None
+        """The GPUs as last read; None before that, and where they could not be read any more."""
+        self.changed = recovering is not None
+        """Whether the GPUs may be other than before the run, so that somebody has to go on with it."""
+        self.worked = False
+        """Whether anything was done on the GPUs, even if all is as before: clients must look at them anew."""
+
+    def __enter__(self) -> Self:
+        self._worker.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._worker.close()
+
+    def stop(self) -> None:
+        """Begin no further change of the GPUs. Safe in any thread."""
+        self._worker.stop_after_call()
+
+    @property
+    def last(self) -> Inventory:
+        """The GPUs as last read."""
+        assert self.inventory is not None
+        return self.inventory
+
+    @property
+    def planned(self) -> NodePlan:
+        """The plan as last made."""
+        assert self._plan is not None
+        return self._plan
+
+    def read(self) -> Inventory:
+        """Read them.
+
+        Raises:
+            MigManagerError: NvmlError, also where the driver is not there (yet).
+        """
+        try:
+            self.inventory = self._worker.inventory()
+        except MigManagerError as error:
+            again = f"It is looked for again every {self._site.settings.driver_retry:g} s."
+            raise MigManagerError(error.reason, f"{error.message} {again}") from error
+        self._site.wishes.learn(self.inventory)
+        if self._recovering is not None:
+            self.changed = self.worked = gpus_before(self.inventory) != self._recovering.gpus
+        return self.inventory
+
+    def plan(self, target: NodeTarget) -> NodePlan:
+        """Plan for that target from what was read. Raises MigManagerError where there is no way."""
+        self._target = target
+        self._plan = plan_node(target, self.last)
+        return self._plan
+
+    def repartition(self) -> None:
+        """Carry the plan out.
+
+        Raises:
+            RepartitionError: the GPUs are as before, unless the reason is RollbackFailed, or Interrupted with
+                `changed` set.
+        """
+        assert self._target is not None
+        self.worked = True
+        try:
+            self.inventory = repartition(self._worker, self._target, self.planned, self.last, self._reset)
+        except RepartitionError as error:
+            self.inventory = error.inventory
+            self.changed = self.changed or not error.restored
+            raise
+        self.changed = True
+
+    def restored(self, failure: MigManagerError, idle: bool) -> MigManagerError:
+        """Bring back the layout from before a run that an earlier process has begun and that now failed.
+
+        Does nothing where the GPUs are in use again (not `idle`): they were finished then, and stay so. Gives
+        the error to end with.
+        """
+        journal = self._recovering
+        if journal is None or self.inventory is None or not (self.changed and idle):
+            return failure
+        if failure.reason is Reason.ROLLBACK_FAILED:
+            return failure
+        try:
+            before = journal.before(self.inventory)
+        except (ValueError, KeyError, TypeError):
+            return failure
+        self.worked = True
+        error = put_back(self._worker, before, self._reset, failure)
+        self.inventory = error.inventory
+        self.changed = not error.restored
+        return error
+
+    def _reset(self, gpus: Sequence[GpuIdentity]) -> None:
+        settings = self._site.settings
+        reset_gpus(settings.reset_command, gpus, root=settings.driver_root, timeout_s=settings.reset_timeout)

@@ -1,0 +1,144 @@
+"""Trouble with the API server in the middle of the work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mig_manager.simulation.api.faults import Fault
+from mig_manager.simulation.api.streams import Trouble
+from tests.daemon.conftest import MakeNode
+from tests.daemon.workloads import guard, unguard
+
+SMALL = [f"1g.10gb@{start}" for start in range(7)]
+JOURNAL = "mig-manager/journal"
+PATCH = Fault("PATCH", "^/api/v1/nodes/")
+QUICK_WATCH = {"MIG_MANAGER_WATCH_SECONDS": "1.5"}
+
+FAULTS = {
+    "409": replace(PATCH, status=409),
+    "429": replace(PATCH, status=429, retry_after_s=1),
+    "500": replace(PATCH, status=500),
+    "503 in plain text": replace(PATCH, status=503, text="upstream connect error"),
+    "no answer": replace(PATCH, how="drop"),
+    "done, but the answer is lost": replace(PATCH, how="cut"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_every_change_of_the_node_survives_a_refusal(make_node: MakeNode, fault: Fault) -> None:
+    node = make_node()
+    node.start()
+    node.becomes("small")
+    deploy_labels = node.deploy_labels
+    seen = -1
+
+    def again() -> str | None:
+        """One more fault for each phase that the Node has said."""
+        nonlocal seen
+        if len(node.history.phases) != seen:
+            seen = len(node.history.phases)
+            node.cluster.api.faults.add(fault)
+        return node.state if node.status.get("layout") == "balanced" and node.state != "pending" else None
+
+    node.history.forget()
+    node.label("balanced")
+    assert node.wait(again, "the end of the run") == "success"
+    assert seen >= 4
+    assert not node.cordoned
+    assert node.deploy_labels == deploy_labels
+    assert JOURNAL not in node.annotations
+    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+
+
+@pytest.mark.parametrize("phase", ["Cordoning", "PausingOperands", "ResumingOperands"])
+def test_an_api_server_that_is_away_for_a_while_only_delays_a_run(make_node: MakeNode, phase: str) -> None:
+    node = make_node()
+    node.start()
+    node.becomes("small")
+    node.history.forget()
+    node.label("balanced")
+    node.wait(lambda: phase in node.history.phases, phase)
+    node.cluster.api.stop()
+    node.eventually(lambda: "does not answer" in node.logged() or "broke off" in node.logged())
+    node.cluster.api.start()
+    assert node.ended("balanced")["state"] == "success"
+    assert not node.cordoned
+    assert node.clients_run
+
+
+@pytest.mark.parametrize("trouble", ["close", "cut", "silent", "gone"])
+def test_a_label_that_is_set_while_a_watch_has_trouble_is_acted_on(
+    make_node: MakeNode, trouble: Trouble
+) -> None:
+    node = make_node()
+    node.start(**QUICK_WATCH if trouble == "silent" else {})
+    node.becomes("small")
+    assert node.cluster.api.disturb_watches(trouble) >= 2
+    node.becomes("balanced")
+    assert node.daemon.poll() is None
+
+
+def test_a_label_that_is_set_while_the_token_is_exchanged_is_acted_on(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start()
+    node.becomes("small")
+    refused = Fault(path=".", status=401, times=None)
+    heal = node.cluster.api.faults.add(refused)
+    node.cluster.api.disturb_watches("close")
+    node.label("balanced")
+    node.eventually(lambda: "401" in node.logged())
+    heal()
+    assert node.ended("balanced")["state"] == "success"
+
+
+def test_events_that_are_forbidden_do_not_matter(make_node: MakeNode) -> None:
+    node = make_node()
+    node.cluster.api.faults.add(Fault("POST", "/events", status=403, times=None))
+    node.start()
+    node.becomes("small")
+    assert "An Event could not be recorded" in node.logged()
+
+
+def test_pods_that_must_not_be_read_are_said_at_once_and_looked_for_again(make_node: MakeNode) -> None:
+    node = make_node()
+    heal = node.cluster.api.faults.add(Fault("GET", "^/api/v1/pods", status=403, times=None))
+    node.start(MIG_MANAGER_RETRY_FIRST="0.3")
+    status = node.becomes("small", "failed")
+    assert status["reason"] == "ApiError"
+    assert "/api/v1/pods: 403: forbidden" in status["message"]
+    assert not node.cordoned
+    assert JOURNAL not in node.annotations
+    heal()
+    node.wait(lambda: node.state == "success", "the retry")
+
+
+def test_evictions_that_are_forbidden_end_the_run_with_their_message(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start()
+    node.becomes("small")
+    guard(node)
+    unguard(node)
+    node.cluster.api.faults.add(Fault("POST", "/eviction", status=403, times=None))
+    status = node.becomes("balanced", "failed")
+    assert status["reason"] == "EvictionBlocked"
+    assert "403: forbidden" in status["message"]
+    assert not node.cordoned
+    assert node.instances == [SMALL, SMALL]
+
+
+def test_a_run_that_could_not_say_how_it_ended_says_it_later(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(MIG_MANAGER_RETRY_FIRST="0.3")
+    node.becomes("small")
+    guard(node)
+    node.label("balanced")
+    node.wait_requests(lambda each: each.resource == "pods/eviction")
+    heal = node.cluster.api.faults.add(Fault("PATCH", "^/api/v1/nodes/", status=403, times=None))
+    node.label("nonsense")
+    node.eventually(lambda: "could not be brought to its end" in node.logged())
+    assert node.cordoned
+    heal()
+    assert node.ended("nonsense")["reason"] == "UnknownLayout"
+    node.wait(lambda: not node.cordoned and JOURNAL not in node.annotations, "the node to be put back")

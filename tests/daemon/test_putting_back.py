@@ -1,0 +1,309 @@
+"""A run that fails leaves the node as it was, and says why; what may pass is tried again without help."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+import pytest
+from pynvml import NVML_ERROR_IN_USE, NVML_ERROR_UNKNOWN
+
+from mig_manager.cluster.operands import PAUSED
+from mig_manager.simulation.objects import Change
+from mig_manager.simulation.resources import NODES
+from mig_manager.simulation.workloads import NAMESPACE
+from tests.daemon.conftest import MakeNode
+from tests.daemon.node import OPERATOR, GpuNode
+from tests.daemon.workloads import (
+    break_plugin,
+    guard,
+    mark_stuck,
+    stick_operand,
+    unguard,
+    unlabel_plugin,
+    web,
+)
+
+SMALL = [f"1g.10gb@{start}" for start in range(7)]
+BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
+DEPLOY = "nvidia.com/gpu.deploy."
+JOURNAL = "mig-manager/journal"
+
+QUICK = {
+    "MIG_MANAGER_DRAIN_TIMEOUT": "0.5",
+    "MIG_MANAGER_DRAIN_MARGIN": "0.5",
+    "MIG_MANAGER_OPERAND_TIMEOUT": "0.5",
+    "MIG_MANAGER_RESOURCES_TIMEOUT": "1.5",
+    "MIG_MANAGER_IN_USE_WINDOW": "0.3",
+    "MIG_MANAGER_RETRY_FIRST": "600",
+}
+
+
+def endless(node: GpuNode) -> None:
+    mark_stuck(node, NAMESPACE, web(node))
+
+
+def fault(function: str, code: int | None, **more: object) -> Callable[[GpuNode], None]:
+    def make(node: GpuNode) -> None:
+        node.cluster.gpus.fail(function, code, **more)  # type: ignore[arg-type]
+
+    return make
+
+
+@dataclass(frozen=True)
+class Case:
+    """One failure on a node whose GPUs are `small`, asked for `layout`."""
+
+    name: str
+    prepare: Callable[[GpuNode], object]
+    reason: str
+    phase: str
+    parts: tuple[str, ...]
+    layout: str = "balanced"
+
+
+CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
+CASES = [
+    Case("PDB", guard, "EvictionBlocked", "Draining", ("pod ml/web-", "web-guard", "Nothing was evicted")),
+    Case("endless pod", endless, "DrainTimeout", "Draining", ("ml/web-",)),
+    Case(
+        "operand", stick_operand, "OperandTimeout", "PausingOperands", ("gpu-operator/nvidia-dcgm-exporter",)
+    ),
+    Case(
+        "in use",
+        fault("nvmlGpuInstanceDestroy", NVML_ERROR_IN_USE, times=None, gpu=1),
+        "GpuInUse",
+        "Applying",
+        ("GPU 1", "NVML shows no process on it"),
+    ),
+    Case(
+        "a call",
+        fault(CREATE, NVML_ERROR_UNKNOWN, nth=2),
+        "NvmlError",
+        "Applying",
+        ("previous layout is back",),
+    ),
+    Case(
+        "destroy that lies",
+        fault("nvmlGpuInstanceDestroy", 0, times=None, gpu=0),
+        "GpuInUse",
+        "Applying",
+        ("GPU 0",),
+    ),
+    Case(
+        "create that lies",
+        fault("nvmlGpuInstanceCreateComputeInstance", 0, times=1, gpu=0),
+        "VerifyFailed",
+        "Applying",
+        ("GPU 0", "previous layout is back"),
+    ),
+    Case(
+        "a reset",
+        lambda node: node.cluster.gpus.change_options(resets="refused"),
+        "GpuInUse",
+        "Applying",
+        ("reset of GPU 0 and GPU 1 failed", "previous layout is back"),
+        "all-disabled",
+    ),
+    Case(
+        "no reset",
+        lambda node: node.cluster.gpus.change_options(resets="unsupported"),
+        "ResetNotSupported",
+        "Applying",
+        ("reset of GPU 0 and GPU 1 failed",),
+        "all-disabled",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_failure_leaves_the_node_as_it_was_and_says_why(make_node: MakeNode, case: Case) -> None:
+    node = make_node()
+    node.start(**QUICK)
+    node.becomes("small")
+    # A client that somebody keeps off, and one that nobody has labelled.
+    node.patch_node(labels={f"{DEPLOY}dcgm": "false", f"{DEPLOY}node-status-exporter": None})
+    deploy_labels, allocatable = node.deploy_labels, node.allocatable
+    case.prepare(node)
+    status = node.becomes(case.layout, "failed")
+    assert (status["reason"], status["phase"]) == (case.reason, case.phase)
+    missing = [part for part in case.parts if part not in status["message"]]
+    assert not missing, (missing, status["message"])
+    assert not node.cordoned
+    assert node.deploy_labels == deploy_labels
+    assert JOURNAL not in node.annotations
+    assert node.instances == [SMALL, SMALL]
+    node.wait(lambda: node.allocatable == allocatable, "the resources as before")
+    node.wait_event(case.reason, case.parts[0])
+    assert node.logged().count(f"{case.reason} in phase {case.phase}") == 1
+    assert ("nextRetryAt" in status) == (case.reason != "ResetNotSupported")
+
+
+def test_a_failure_before_the_clients_were_stopped_restarts_none_of_them(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK)
+    node.becomes("small")
+    node.cluster.wait_ready()
+    guard(node)
+    before = {name: pod["metadata"]["uid"] for name, pod in node.pods(OPERATOR).items()}
+    node.history.forget()
+    node.becomes("balanced", "failed")
+    assert "ResumingOperands" not in node.history.phases
+    after = {name: pod["metadata"]["uid"] for name, pod in node.pods(OPERATOR).items()}
+    assert after == before
+
+
+def test_what_may_pass_is_tried_again_and_succeeds_without_another_label(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.2", "MIG_MANAGER_RETRY_LONGEST": "0.4"})
+    node.becomes("small")
+    name = stick_operand(node)
+    node.label("balanced")
+    node.wait_event("OperandTimeout", "Next attempt at")
+    mark_stuck(node, OPERATOR, name, None)
+    node.wait(lambda: node.state == "success", "the retry")
+    assert node.instances == [BALANCED, BALANCED]
+    assert node.status["attempt"] > 1
+    assert node.clients_run
+
+
+def test_evictions_that_stay_refused_are_given_up_after_some_attempts(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(
+        **QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.1", "MIG_MANAGER_RETRY_ATTEMPTS": "2"},
+        MIG_MANAGER_RETRY_LONGEST="0.1",
+    )
+    node.becomes("small")
+    guard(node)
+    node.label("balanced")
+    node.wait(lambda: node.status.get("attempt") == 2 and node.state == "failed", "the second attempt")
+    assert "nextRetryAt" not in node.status
+    node.becomes("small")
+
+
+def test_an_admins_cordon_stays(make_node: MakeNode) -> None:
+    node = make_node()
+    node.patch_node(unschedulable=True)
+    node.start(**QUICK)
+    node.becomes("small")
+    assert node.cordoned
+    stick_operand(node)
+    node.becomes("balanced", "failed")
+    assert node.cordoned
+
+
+def test_a_cordon_that_an_admin_sets_in_the_last_moment_stays(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK)
+    node.becomes("small")
+
+    def cordon(change: Change) -> None:
+        if change.resource is NODES and node.status.get("layout") == "balanced" and not node.cordoned:
+            node.patch_node(unschedulable=True)
+            leave()
+
+    leave = node.cluster.store.subscribe(cordon)
+    node.becomes("balanced")
+    assert node.cordoned
+
+
+def test_a_client_without_a_deploy_label_starts_anew_once_the_gpus_have_changed(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20"})
+    node.becomes("small")
+    unlabel_plugin(node)
+    node.becomes("balanced")
+    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+    status = node.becomes("all-disabled", "failed")  # A reset, while the plugin holds the GPUs.
+    assert status["reason"] == "GpuInUse"
+    assert node.instances == [BALANCED, BALANCED]
+    assert "nvidia.com/gpu.deploy.device-plugin" not in node.labels
+
+
+def test_nobody_is_busy_with_a_retry_that_nobody_asks_for(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.2", "MIG_MANAGER_OPERAND_TIMEOUT": "0.1"})
+    stick_operand(node)
+    node.becomes("small", "failed")
+    node.cluster.store.delete(NODES, None, node.cluster.node)
+    with pytest.raises(subprocess.TimeoutExpired):
+        node.daemon.wait(0.5)
+    before = sum(psutil.Process(node.daemon.pid).cpu_times()[:2])
+    with pytest.raises(subprocess.TimeoutExpired):
+        node.daemon.wait(0.7)
+    assert sum(psutil.Process(node.daemon.pid).cpu_times()[:2]) - before < 0.2
+
+
+def test_a_deploy_label_that_somebody_sets_meanwhile_stays(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_OPERAND_TIMEOUT": "20", "MIG_MANAGER_DRAIN_TIMEOUT": "20"})
+    node.becomes("small")
+    guard(node)
+    name = stick_operand(node)
+    node.label("balanced")
+    node.wait(lambda: node.cordoned, "the cordon")
+    node.patch_node(labels={f"{DEPLOY}gpu-feature-discovery": "false"})  # While pods are drained.
+    unguard(node)
+    node.wait(lambda: node.labels.get(f"{DEPLOY}dcgm-exporter") == PAUSED, "the pause")
+    node.patch_node(labels={f"{DEPLOY}dcgm-exporter": "false"})  # While clients are away.
+    mark_stuck(node, OPERATOR, name, None)
+    assert node.ended("balanced")["state"] == "success"
+    assert node.labels[f"{DEPLOY}gpu-feature-discovery"] == "false"
+    assert node.labels[f"{DEPLOY}dcgm-exporter"] == "false"
+    assert node.labels[f"{DEPLOY}device-plugin"] == "true"
+
+
+def test_resources_that_are_not_advertised_keep_the_layout_and_are_never_a_success(
+    make_node: MakeNode,
+) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.3", "MIG_MANAGER_RETRY_LONGEST": "0.3"})
+    node.becomes("small")
+    node.history.forget()
+    stop = break_plugin(node)
+    status = node.becomes("balanced", "failed")
+    assert (status["reason"], status["phase"]) == ("ResourcesNotAdvertised", "WaitingForResources")
+    assert "no new device plugin pod is Ready" in status["message"]
+    assert node.instances == [BALANCED, BALANCED]
+    assert not node.cordoned
+    assert node.clients_run
+    node.wait(lambda: node.status.get("attempt", 0) >= 3 and node.state == "failed", "more attempts")
+    assert not any(each.layout == "balanced" and each.state == "success" for each in node.history.versions)
+    assert node.terminate() == 0
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.3"})
+    stop()
+    node.wait(lambda: node.state == "success", "the plugin that works again")
+    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+
+
+def test_after_a_failed_rollback_the_node_stays_cordoned_and_nothing_is_done_until_another_wish(
+    make_node: MakeNode,
+) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.1"})
+    node.becomes("small")
+    stop = break_plugin(node)
+    node.cluster.gpus.fail(CREATE, NVML_ERROR_UNKNOWN, times=None)
+    status = node.becomes("balanced", "failed")
+    assert (status["reason"], status["phase"]) == ("RollbackFailed", "Applying")
+    assert "Putting the previous layout back failed too" in status["message"]
+    assert status["message"].endswith("The node stays cordoned.")
+    assert "nextRetryAt" not in status
+    assert node.cordoned
+    assert node.clients_run
+    held = node.instances
+    node.cluster.gpus.clear_faults()
+    node.cluster.gpus.record_calls()
+    assert node.terminate() == 0
+    node.history.forget()
+    node.start(**QUICK)
+    node.wait(lambda: node.history.phases and node.state == "failed", "the restarted daemon to look")
+    assert node.status["message"] == status["message"]
+    assert node.cluster.gpus.calls(changes=True) == []
+    assert node.instances == held
+    stop()
+    node.becomes("small")
+    assert not node.cordoned
+    assert node.instances == [SMALL, SMALL]

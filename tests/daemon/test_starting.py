@@ -1,0 +1,100 @@
+"""Starting where something is missing: the daemon says what, waits for what may come, and then works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mig_manager.simulation.resources import NODES
+from tests.daemon.conftest import MakeNode
+from tests.daemon.node import PATIENCE, GpuNode
+
+BAD_STARTS = [
+    ({"NODE_NAME": ""}, "NODE_NAME is not set"),
+    ({"MIG_MANAGER_DRAIN_MODE": "force"}, "MIG_MANAGER_DRAIN_MODE: 'force' does not fit"),
+    ({"MIG_MANAGER_DRAIN_TIMEOUT": "-1"}, "MIG_MANAGER_DRAIN_TIMEOUT: '-1' does not fit"),
+    ({"MIG_MANAGER_DRAIN_TIMEOUT": "soon"}, "MIG_MANAGER_DRAIN_TIMEOUT: 'soon' does not fit"),
+    ({"MIG_MANAGER_RESET_COMMAND": "nvidia-smi -r"}, "MIG_MANAGER_RESET_COMMAND"),
+    (
+        {"KUBECONFIG": "/nowhere/kubeconfig"},
+        "No access to the API server by the kubeconfig /nowhere/kubeconfig",
+    ),
+    ({"KUBECONFIG": "{broken}"}, "No access to the API server by the kubeconfig"),
+]
+
+
+def test_settings_and_credentials_that_do_not_fit_end_it_with_one_message(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    node = make_node()
+    broken = tmp_path / "broken"
+    broken.write_text("clusters: {")
+    for settings, message in BAD_STARTS:
+        node.log.write_text("")
+        values = {name: value.replace("{broken}", str(broken)) for name, value in settings.items()}
+        status, said = node.run_to_end(**values)
+        assert status == 2, (settings, said)
+        assert said.startswith(f"mig-manager: {message}"), said
+        assert said.count("\n") == 1, said
+
+
+@pytest.fixture
+def asleep(make_node: MakeNode) -> GpuNode:
+    """A node whose label is set before the daemon starts."""
+    node = make_node()
+    node.label("small")
+    return node
+
+
+def test_a_node_that_does_not_exist_yet_is_waited_for(asleep: GpuNode) -> None:
+    before = asleep.cluster.node_object()
+    asleep.cluster.store.delete(NODES, None, asleep.cluster.node)
+    asleep.start()
+    asleep.eventually(lambda: "There is no Node gpu-node-1" in asleep.logged())
+    meta = {"name": asleep.cluster.node, "labels": before["metadata"]["labels"]}
+    asleep.cluster.store.create(NODES, {"metadata": meta, "spec": before["spec"], "status": before["status"]})
+    assert asleep.ended("small")["state"] == "success"
+    assert asleep.logged().count("There is no Node") == 1
+
+
+def test_an_api_server_that_is_down_is_waited_for_with_one_message(asleep: GpuNode) -> None:
+    asleep.cluster.api.stop()
+    asleep.start()
+    asleep.eventually(lambda: "does not answer: Connection refused" in asleep.logged())
+    asleep.cluster.api.start()
+    assert asleep.ended("small")["state"] == "success"
+    assert asleep.logged().count("Node gpu-node-1 cannot be followed") == 1
+    assert "Traceback" not in asleep.logged()
+
+
+def test_a_driver_that_is_not_loaded_is_looked_for_and_said_once(asleep: GpuNode) -> None:
+    gpus = asleep.cluster.gpus
+    gpus.unload_driver(force=True)
+    asleep.start(MIG_MANAGER_DRIVER_RETRY="0.3")
+    status = asleep.ended("small")
+    assert (status["state"], status["reason"], status["phase"]) == ("failed", "NvmlError", "Validating")
+    assert "driver" in status["message"]
+    asleep.wait_event("NvmlError", "driver")
+    gpus.record_calls()
+    asleep.eventually(lambda: [call.function for call in gpus.calls()].count("nvmlInitWithFlags") >= 3)
+    assert [reason for reason, _ in asleep.events()] == ["NvmlError"]
+    assert asleep.logged().count("NvmlError") == 1
+    assert not asleep.history.touched
+    gpus.load_driver()
+    asleep.wait(lambda: asleep.state == "success", "the driver to be found")
+
+
+def test_a_driver_library_that_is_missing_is_looked_for(asleep: GpuNode, tmp_path: Path) -> None:
+    asleep.start(
+        MIG_MANAGER_DRIVER_RETRY="0.3",
+        MIG_MANAGER_NVML_LOADER="",
+        DRIVER_ROOT_CTR_PATH=str(tmp_path / "root"),
+    )
+    status = asleep.ended("small")
+    assert (status["state"], status["reason"]) == ("failed", "NvmlError")
+    assert "libnvidia-ml.so.1" in status["message"]
+    assert asleep.daemon.poll() is None
+    asleep.label(None)
+    asleep.wait(lambda: asleep.state is None, "the state to go", PATIENCE)
+    assert asleep.terminate() == 0

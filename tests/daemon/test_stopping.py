@@ -1,0 +1,192 @@
+"""SIGTERM and SIGKILL at any moment: nothing is lost, and the next start goes on by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from tests.daemon.conftest import MakeNode
+from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
+from tests.daemon.workloads import break_plugin, guard, mark_stuck, stick_operand, unguard
+
+BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
+SMALL = [f"1g.10gb@{start}" for start in range(7)]
+JOURNAL = "mig-manager/journal"
+CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
+
+
+def end_quickly(node: GpuNode) -> float:
+    began = time.monotonic()
+    assert node.terminate() == 0, node.logged()[-2000:]
+    return time.monotonic() - began
+
+
+def ready(make_node: MakeNode, **settings: str) -> GpuNode:
+    node = make_node()
+    node.start(**settings)
+    node.becomes("small")
+    node.patch_node(labels={"nvidia.com/gpu.deploy.dcgm": "false", "nvidia.com/gpu.deploy.nvsm": "custom"})
+    node.cluster.gpus.record_calls()
+    node.history.forget()
+    return node
+
+
+def at_phase(phase: str) -> Callable[[GpuNode], object]:
+    return lambda node: node.wait(lambda: phase in node.history.phases, phase)
+
+
+def test_an_idle_daemon_ends_at_once_and_says_nothing(make_node: MakeNode) -> None:
+    node = ready(make_node)
+    node.wait(lambda: "mig-manager/layouts" in node.annotations, "the names of the layouts")
+    said = node.status
+    assert end_quickly(node) < 3
+    assert (node.state, node.status) == ("success", said)
+
+
+def test_before_anything_was_said_the_end_leaves_no_trace(make_node: MakeNode) -> None:
+    node = ready(make_node)
+    assert node.terminate() == 0
+    node.cluster.gpus.latency(nvmlInitWithFlags=1.0)
+    node.set_layouts(LAYOUTS.replace('{"1g.10gb": 7}', '{"1g.10gb": 6}'))
+    said = node.status
+    node.history.forget()
+    node.start()
+    node.eventually(lambda: bool(node.cluster.gpus.sessions()))
+    assert end_quickly(node) < 6
+    assert (node.state, node.status) == ("success", said)
+    assert not node.history.touched
+
+
+def protect(node: GpuNode) -> Callable[[], None]:
+    guard(node)
+    node.label("balanced")
+    node.wait_requests(lambda each: each.resource == "pods/eviction")
+    return lambda: unguard(node)
+
+
+def pausing(node: GpuNode) -> Callable[[], None]:
+    name = stick_operand(node)
+    node.label("balanced")
+    at_phase("PausingOperands")(node)
+    return lambda: mark_stuck(node, OPERATOR, name, None)
+
+
+@pytest.mark.parametrize("wait", [protect, pausing])
+def test_before_gpus_change_everything_is_put_back_and_the_next_start_goes_on(
+    make_node: MakeNode, wait: Callable[[GpuNode], Callable[[], None]]
+) -> None:
+    node = ready(make_node)
+    deploy_labels = node.deploy_labels
+    release = wait(node)
+    assert end_quickly(node) < 12
+    assert (node.state, node.status["reason"]) == ("failed", "Interrupted")
+    assert not node.cordoned
+    assert JOURNAL not in node.annotations
+    assert node.deploy_labels == deploy_labels
+    assert node.cluster.gpus.calls(changes=True) == []
+    release()
+    node.start()
+    node.wait(lambda: node.state == "success", "the next start to go on")
+    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+
+
+def applying(node: GpuNode) -> None:
+    node.cluster.gpus.latency(**{CREATE: 0.4})
+    node.label("balanced")
+    node.eventually(lambda: bool(node.cluster.gpus.calls(changes=True)))
+
+
+def awaiting(node: GpuNode) -> None:
+    node.cluster.gpus.latency(**{CREATE: 0})
+    stop = break_plugin(node)
+    node.label("balanced")
+    at_phase("ResumingOperands")(node)
+    stop()
+
+
+@pytest.mark.parametrize("change", [applying, awaiting])
+def test_once_gpus_have_changed_the_journal_stays_and_the_next_start_completes_the_run(
+    make_node: MakeNode, change: Callable[[GpuNode], None]
+) -> None:
+    node = ready(make_node)
+    deploy_labels = node.deploy_labels
+    change(node)
+    assert end_quickly(node) < 12
+    assert node.state == "pending"
+    assert node.cordoned
+    assert JOURNAL in node.annotations
+    node.cluster.gpus.latency(**{CREATE: 0})
+    node.start()
+    node.wait(lambda: node.state == "success", "the next start to go on")
+    assert node.instances == [BALANCED, BALANCED]
+    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+    assert not node.cordoned
+    assert node.deploy_labels == deploy_labels
+    assert JOURNAL not in node.annotations
+
+
+def test_a_call_that_does_not_come_back_does_not_hold_the_end_up_for_ever(make_node: MakeNode) -> None:
+    node = ready(make_node)
+    node.cluster.gpus.fail(CREATE, None, seconds=60)
+    node.label("balanced")
+    node.eventually(lambda: any("Destroy" in call.function for call in node.cluster.gpus.calls(changes=True)))
+    node.daemon.terminate()
+    node.daemon.wait(20)
+    assert JOURNAL in node.annotations
+
+
+KILLS = ["Validating", "Cordoning", "PausingOperands", "Applying", "ResumingOperands"]
+
+
+@pytest.mark.parametrize("phase", KILLS)
+def test_a_killed_daemon_goes_on_from_the_journal(make_node: MakeNode, phase: str) -> None:
+    node = ready(make_node)
+    deploy_labels = node.deploy_labels
+    if phase == "Applying":
+        applying(node)
+    else:
+        node.label("balanced")
+        at_phase(phase)(node)
+    node.kill()
+    node.cluster.gpus.latency(**{CREATE: 0})
+    node.eventually(lambda: not node.cluster.gpus.sessions(), "the worker to end")
+    node.start()
+    assert node.ended("balanced")["state"] == "success"
+    assert node.instances == [BALANCED, BALANCED]
+    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+    assert not node.cordoned
+    assert node.deploy_labels == deploy_labels
+    assert JOURNAL not in node.annotations
+
+
+@pytest.mark.parametrize("label", ["nonsense", None])
+def test_after_a_kill_in_the_apply_a_wish_that_is_gone_brings_the_previous_layout_back(
+    make_node: MakeNode, label: str | None
+) -> None:
+    node = ready(make_node)
+    deploy_labels = node.deploy_labels
+    applying(node)
+    node.kill()
+    node.cluster.gpus.latency(**{CREATE: 0})
+    node.eventually(lambda: not node.cluster.gpus.sessions(), "the worker to end")
+    assert node.instances != [SMALL, SMALL]
+    node.label(label)
+    node.start()
+    node.wait(lambda: JOURNAL not in node.annotations and not node.cordoned, "the node to be put back")
+    assert node.instances == [SMALL, SMALL]
+    assert node.deploy_labels == deploy_labels
+    node.wait(lambda: node.allocatable == {"mig-1g.10gb": 14}, "the resources as before")
+    node.wait(lambda: node.state == ("failed" if label else None), "the last word")
+
+
+def test_a_cordon_of_an_admin_is_still_his_after_a_kill(make_node: MakeNode) -> None:
+    node = ready(make_node)
+    node.patch_node(unschedulable=True)
+    node.label("balanced")
+    at_phase("Cordoning")(node)
+    node.kill()
+    node.start()
+    assert node.ended("balanced")["state"] == "success"
+    assert node.cordoned

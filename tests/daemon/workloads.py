@@ -1,0 +1,94 @@
+"""Pods on the simulated node that make a run wait, and what lets it go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mig_manager.simulation.objects import Object
+from mig_manager.simulation.resources import DAEMON_SETS, DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
+from mig_manager.simulation.workloads import NAMESPACE, deployment, disruption_budget, pod_spec
+from tests.daemon.node import OPERATOR, GpuNode
+
+_BUDGET = "web-guard"
+_PLUGIN = "nvidia-device-plugin-daemonset"
+_STUCK = "simulation.mig-manager/stuck"
+
+
+def web(node: GpuNode, resource: str = "nvidia.com/mig-1g.10gb") -> str:
+    """A Deployment of one pod on a GPU; gives the pod's name once it runs."""
+    spec = pod_spec("example/image", {resource: 1}, terminationGracePeriodSeconds=1)
+    node.cluster.store.create(DEPLOYMENTS, deployment("web", 1, spec))
+    return str(node.wait(lambda: running(node, "web"), "the pod of web"))
+
+
+def running(node: GpuNode, name: str, namespace: str = NAMESPACE) -> str | None:
+    """The name of a running pod whose name begins so."""
+    for each, pod in node.pods(namespace).items():
+        if each.startswith(name) and pod.get("status", {}).get("phase") == "Running":
+            return each
+    return None
+
+
+def guard(node: GpuNode, resource: str = "nvidia.com/mig-1g.10gb") -> None:
+    """A GPU pod that a PodDisruptionBudget lets nobody evict."""
+    web(node, resource)
+    node.cluster.store.create(POD_DISRUPTION_BUDGETS, disruption_budget(_BUDGET, "web", minAvailable=1))
+
+    def counted() -> bool:
+        budget = node.cluster.store.get(POD_DISRUPTION_BUDGETS, NAMESPACE, _BUDGET)
+        return bool(budget and budget.get("status"))
+
+    node.wait(counted, "the budget's status")
+
+
+def unguard(node: GpuNode) -> None:
+    """Let the pod go."""
+    node.cluster.store.delete(POD_DISRUPTION_BUDGETS, NAMESPACE, _BUDGET)
+
+
+def mark_stuck(node: GpuNode, namespace: str, name: str, how: str | None = "process") -> None:
+    """Let a pod never end; None: let it end after all."""
+
+    def change(pod: Object) -> Object:
+        notes = pod["metadata"].setdefault("annotations", {})
+        notes.pop(_STUCK, None)
+        if how is not None:
+            notes[_STUCK] = how
+        return pod
+
+    node.cluster.store.update(PODS, namespace, name, change)
+
+
+def stick_operand(node: GpuNode) -> str:
+    """Let the DCGM exporter never end; gives its pod's name."""
+    name = str(node.wait(lambda: running(node, "nvidia-dcgm-exporter", OPERATOR), "the exporter"))
+    mark_stuck(node, OPERATOR, name)
+    return name
+
+
+def break_plugin(node: GpuNode) -> Callable[[], None]:
+    """Let no device plugin that starts from now on become ready; gives what ends that."""
+
+    def start_after(seconds: str) -> None:
+        def change(daemon_set: Object) -> Object:
+            daemon_set["spec"]["updateStrategy"] = {"type": "OnDelete"}
+            meta = daemon_set["spec"]["template"]["metadata"]
+            meta["annotations"] = {"simulation.mig-manager/start-seconds": seconds}
+            return daemon_set
+
+        node.cluster.store.update(DAEMON_SETS, OPERATOR, _PLUGIN, change)
+
+    start_after("600")
+    return lambda: start_after("0.02")
+
+
+def unlabel_plugin(node: GpuNode) -> None:
+    """Run the device plugin as its own Helm chart does: without a deploy label."""
+
+    def change(daemon_set: Object) -> Object:
+        daemon_set["spec"]["template"]["spec"]["nodeSelector"] = {}
+        return daemon_set
+
+    node.cluster.store.update(DAEMON_SETS, OPERATOR, _PLUGIN, change)
+    node.patch_node(labels={"nvidia.com/gpu.deploy.device-plugin": None})
+    node.cluster.wait_ready()
