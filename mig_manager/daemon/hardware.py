@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Self
 
 from mig_manager.daemon.journal import Journal, gpus_before
@@ -56,14 +56,14 @@ class Hardware:
         assert self._plan is not None
         return self._plan
 
-    def read(self) -> Inventory:
-        """Read them.
+    def read(self, held: Collection[str] = ()) -> Inventory:
+        """Read them; `held`: UUIDs of devices that pods hold, which count as busy.
 
         Raises:
             MigManagerError: NvmlError, also where the driver is not there (yet).
         """
         try:
-            self.inventory = self._worker.inventory()
+            self.inventory = self._worker.inventory().held(held)
         except MigManagerError as error:
             again = f"It is looked for again every {self._site.settings.driver_retry:g} s."
             raise MigManagerError(error.reason, f"{error.message} {again}") from error
