@@ -164,6 +164,7 @@ class Run:
 
     def _reserve(self, undo: ExitStack) -> None:
         self._look_up()
+        self._gpus.claim()
         self._report.change(Phase.CORDONING, self._cordon, known=True)
         self._follow(undo)
 
