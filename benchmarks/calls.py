@@ -18,9 +18,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from itertools import permutations
 from pathlib import Path
 
+from benchmarks._bed import IN_MEMORY
 from benchmarks._table import print_table
 from mig_manager.gpu.nvml import NvmlSource
 from mig_manager.gpu.repartition import repartition
@@ -93,7 +93,7 @@ def _row(what: str, found: Collection[_Transition]) -> tuple[object, ...]:
 
 
 def _transitions(model: str) -> Iterator[_Transition]:
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
         state = Path(directory, "gpus.json")
         gpus = SimulatedGpus.create(state, [find_model(model)])
         with _worker(state) as worker:
@@ -103,12 +103,13 @@ def _transitions(model: str) -> Iterator[_Transition]:
                 _apply(worker, gpus, book, _OFF)
                 _apply(worker, gpus, book, name)
                 starts[name] = Path(shutil.copy(state, Path(directory, f"{name}.json")))
-        for before, after in permutations(book.layouts, 2):
-            gpus = SimulatedGpus.open(starts[before])
-            image = starts[before].read_bytes()
-            with _worker(starts[before]) as worker:
-                yield _measure(worker, gpus, book, before, after)
-            starts[before].write_bytes(image)
+        for before, start in starts.items():
+            image = start.read_bytes()
+            with _worker(start) as worker:
+                for after in book.layouts:
+                    if after != before:
+                        start.write_bytes(image)
+                        yield _measure(worker, SimulatedGpus.open(start), book, before, after)
 
 
 def _worker(state: Path) -> GpuWorker:

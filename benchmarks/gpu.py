@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 from statistics import median
 
+from benchmarks._bed import IN_MEMORY
+from benchmarks._table import print_machine, print_table
 from mig_manager.errors import MigManagerError
 from mig_manager.gpu.nvml import MUTATING, NvmlSource
 from mig_manager.gpu.repartition import repartition
@@ -45,14 +47,18 @@ _STARTS = 7
 
 def main() -> None:
     """Measure and print two tables."""
+    print_machine()
     starts = sorted(_start() for _ in range(_STARTS))
-    print(
-        f"worker start to first answer: median {median(starts):.3f} s, best {starts[0]:.3f} s (goal 0.15 s)"
+    print_table(
+        ("worker start to first answer", "median s", "best s", "goal s"),
+        [("", f"{median(starts):.2f}", f"{starts[0]:.2f}", "0.15")],
     )
     serial, parallel = _changes(parallel=False), _changes(parallel=True)
-    print(f"{_GPUS:20}{'changes':>9}{'floor s':>9}{'one by one s':>14}{'side by side s':>16}{'ratio':>7}")
-    for (what, _), (calls, floor, slow), (_, _, fast) in zip(_STEPS, serial, parallel, strict=True):
-        print(f"{what:20}{calls:9}{floor:9.2f}{slow:14.2f}{fast:16.2f}{slow / fast:7.1f}")
+    rows = [
+        (what, calls, f"{floor:.2f}", f"{slow:.2f}", f"{fast:.2f}", f"{slow / fast:.1f}")
+        for (what, _), (calls, floor, slow), (_, _, fast) in zip(_STEPS, serial, parallel, strict=True)
+    ]
+    print_table((_GPUS, "calls", "floor s", "one by one s", "side by side s", "ratio"), rows)
 
 
 def _start() -> float:
@@ -69,7 +75,7 @@ def _start() -> float:
 def _changes(*, parallel: bool) -> list[tuple[int, float, float]]:
     """Of each step: calls that change something, the time of those of the slowest GPU, and the time it took."""
     found = []
-    with tempfile.TemporaryDirectory() as directory:
+    with tempfile.TemporaryDirectory(dir=IN_MEMORY) as directory:
         state = Path(directory, "gpus.json")
         gpus = SimulatedGpus.create(state, parse_gpus(_GPUS))
         source = NvmlSource(loader="mig_manager.simulation.nvml:install", argument=str(state))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from statistics import median
 
+from benchmarks._table import print_machine, print_table
 from mig_manager.errors import MigManagerError
 from mig_manager.layouts.layout import GpuIdentity, GpuTarget
 from mig_manager.layouts.profile import MigProfile
@@ -38,14 +39,14 @@ _Set = tuple[tuple[InstanceProfile, Placement], ...]
 
 def main() -> None:
     """Measure and print a table."""
-    print(f"{'model':42}{'cases':14}{'plans':>8}{'median ms':>11}{'worst ms':>10}{'worst/goal':>12}")
+    print_machine()
+    rows = []
     for name in MODELS:
         model = find_model(name)
         for what, cases in _cases(model):
             middle, worst = measure(cases)
-            print(
-                f"{model.title:42}{what:14}{len(cases):8}{middle:11.2f}{worst:10.2f}{worst / GOAL_MS:12.2f}"
-            )
+            rows.append((model.title, what, len(cases), f"{middle:.2f}", f"{worst:.2f}", f"{GOAL_MS:g}"))
+    print_table(("planning one GPU", "states and targets", "plans", "median ms", "worst ms", "goal ms"), rows)
 
 
 def measure(cases: Sequence[_Case]) -> tuple[float, float]:
