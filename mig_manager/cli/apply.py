@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import signal
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated
-
 import typer
 
-from mig_manager.cli.options import DriverRoot, LayoutFile, LayoutName, Simulate, SimulateState
-from mig_manager.cli.output import complain
+from mig_manager.cli.change import carried_through, timed
+from mig_manager.cli.options import DriverRoot, LayoutFile, LayoutName, ResetCommand, Simulate, SimulateState
 
 _EXAMPLES = """\b
 Examples:
@@ -29,14 +23,7 @@ def add_to(app: typer.Typer) -> None:
 def apply(
     selected_config: LayoutName,
     config_file: LayoutFile = None,
-    reset_command: Annotated[
-        str | None,
-        typer.Option(
-            "--reset-command",
-            metavar="COMMAND",
-            help="What resets GPUs; {gpus} stands for their UUIDs. Default: nvidia-smi --gpu-reset -i {gpus}",
-        ),
-    ] = None,
+    reset_command: ResetCommand = None,
     simulate: Simulate = None,
     simulate_state: SimulateState = None,
     driver_root: DriverRoot = None,
@@ -49,9 +36,8 @@ def apply(
     """
     from mig_manager.cli.choice import all_layouts, choose, read_book
     from mig_manager.cli.hardware import hardware
-    from mig_manager.cli.output import Screen, write
+    from mig_manager.cli.output import Screen
     from mig_manager.cli.words import plan_lines
-    from mig_manager.gpu.nvml import MUTATING
     from mig_manager.gpu.repartition import repartition
 
     book = read_book(config_file)
@@ -60,6 +46,7 @@ def apply(
         simulate_state=simulate_state,
         driver_root=driver_root,
         reset_command=reset_command,
+        change=True,
     ) as gpus:
         before = gpus.worker.inventory()
         choice = choose(all_layouts(book, before), selected_config, before)
@@ -68,26 +55,9 @@ def apply(
         if not choice.plan.changes:
             screen.lines(lines)
             return
-        began = time.monotonic()
-        with _carried_through():
+        with carried_through():
             screen.lines(lines)
-            repartition(gpus.worker, choice.target, choice.plan, before, gpus.reset)
-        changes = sum(call.function in MUTATING for call in gpus.worker.calls)
-        write(f"done in {time.monotonic() - began:.1f} s with {changes} changing NVML calls; read back\n")
-
-
-@contextmanager
-def _carried_through() -> Iterator[None]:
-    """GPUs are never left half-changed: Ctrl-C and SIGTERM wait for the change, or for its way back."""
-
-    def tell(_number: int, _frame: object) -> None:
-        complain(
-            "the GPUs are being changed; this ends when they hold the new layout, or the previous one again"
-        )
-
-    before = {number: signal.signal(number, tell) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+            timed(
+                gpus.worker,
+                lambda: repartition(gpus.worker, choice.target, choice.plan, before, gpus.reset),
+            )

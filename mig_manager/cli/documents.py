@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mig_manager.errors import MigManagerError
-from mig_manager.layouts.layout import GpuIdentity
+from mig_manager.layouts.book import LayoutBook
+from mig_manager.layouts.layout import GpuIdentity, LayoutEntry
+from mig_manager.layouts.models import same_model
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.catalogue import model_of
 from mig_manager.planning.geometry import Placement
@@ -27,7 +29,10 @@ _SHARED_BY_SHAPE = frozenset({"compute", "engines", "placements"})
 
 
 def plan_document(plan: NodePlan, inventory: Inventory) -> Document:
-    """A feasible plan, as `plan -o json` prints it."""
+    """A feasible plan, as `plan -o json` prints it.
+
+    `mig` has `pending` only where the mode waits for a reset: that alone is a change, whatever else stays.
+    """
     states = {state.gpu.index: state for state in inventory.gpus}
     return {
         "layout": plan.layout,
@@ -89,6 +94,20 @@ def layout_document(inventory: Inventory, name: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def book_document(book: LayoutBook, gpus: Sequence[GpuIdentity]) -> str:
+    """Generated layouts as a layout file, in the part of the format that nvidia-mig-parted reads as well.
+
+    Entries of models become entries with the device ids of those GPUs; where a device id is not theirs alone,
+    and where an entry lists UUIDs, the GPUs stand by index.
+    """
+    lines = ["version: v1", "mig-configs:"]
+    for layout in book.layouts.values():
+        lines.append(f"  {_yaml_text(layout.name)}:")
+        for entry in layout.entries:
+            lines += _entry_lines(entry, gpus)
+    return "\n".join(lines) + "\n"
+
+
 def known_uuid(gpu: GpuIdentity) -> str | None:
     """The UUID of a GPU; None where the file that the GPU was read from gives none."""
     return None if gpu.uuid.startswith(UNKNOWN_UUID) else gpu.uuid
@@ -114,6 +133,8 @@ def _gpu_plan(plan: GpuPlan, state: GpuState) -> Document:
         "destroy": [_instance(item) for item in plan.destroy],
         "create": [_new(item) for item in plan.create],
     }
+    if plan.mig.pending != plan.mig.current:
+        document["mig"]["pending"] = plan.mig.pending
     assumed = assumed_fields(plan, state)
     if assumed:
         document["assumed"] = list(assumed)
@@ -133,8 +154,7 @@ def assumed_fields(plan: GpuPlan, state: GpuState) -> tuple[str, ...]:
 
 
 def _kept(kept: KeptInstance) -> Document:
-    gone = set(kept.destroy)
-    slices = [item.slices for item in kept.instance.compute if item not in gone]
+    slices = [item.slices for item in kept.stays]
     slices += [item.slices for item in kept.create]
     return _placed(kept.instance.profile, kept.instance.placement, slices)
 
@@ -183,6 +203,31 @@ def _gpu_state(state: GpuState) -> Document:
         for item in state.instances
     ]
     return document
+
+
+def _entry_lines(entry: LayoutEntry, gpus: Sequence[GpuIdentity]) -> list[str]:
+    """One generated entry."""
+    chosen = [
+        gpu
+        for gpu in gpus
+        if (entry.devices == "all" or gpu.uuid in entry.devices)
+        and (not entry.gpu_models or any(same_model(model, gpu.model) for model in entry.gpu_models))
+    ]
+    ids = dict.fromkeys(gpu.device_id for gpu in chosen)
+    alone = all(gpu in chosen for gpu in gpus if gpu.device_id in ids)
+    lines = [f"    # {', '.join(dict.fromkeys(gpu.model for gpu in chosen))}"] if entry.gpu_models else []
+    if entry.devices == "all" and not entry.gpu_models:
+        lines.append("    - devices: all")
+    elif alone and entry.devices == "all":
+        listed = ", ".join(f'"0x{device_id:08X}"' for device_id in ids)
+        lines += [f"    - device-filter: [{listed}]", "      devices: all"]
+    else:
+        lines.append(f"    - devices: {[gpu.index for gpu in chosen]}")
+    lines.append(f"      mig-enabled: {str(entry.mig_enabled).lower()}")
+    if entry.mig_enabled:
+        lines.append("      mig-devices:" + ("" if entry.mig_devices else " {}"))
+        lines += [f"        {profile}: {count}" for profile, count in entry.mig_devices]
+    return lines
 
 
 def _yaml_text(text: str) -> str:

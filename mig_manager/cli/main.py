@@ -11,7 +11,19 @@ from typing import Annotated
 import typer
 
 from mig_manager import __version__
-from mig_manager.cli import apply, assert_, demo, export, plan, run
+from mig_manager.cli import (
+    apply,
+    assert_,
+    checkpoint,
+    create,
+    demo,
+    destroy,
+    export,
+    generate,
+    listing,
+    plan,
+    run,
+)
 from mig_manager.cli.errors import ExitCode, InputError, exit_code, told
 from mig_manager.cli.output import complain, write
 from mig_manager.errors import MigManagerError
@@ -37,7 +49,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (plan, apply, assert_, export, run, demo):
+for module in (plan, apply, assert_, export, generate, checkpoint, listing, create, destroy, run, demo):
     module.add_to(app)
 
 

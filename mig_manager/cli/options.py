@@ -47,6 +47,23 @@ DriverRoot = Annotated[
         help="Where the NVIDIA driver is installed.",
     ),
 ]
+GpuList = Annotated[
+    str | None,
+    typer.Option(
+        "-i",
+        "--gpu",
+        metavar="GPUS",
+        help="GPUs by index, UUID or PCI bus id, with commas between several; or all.",
+    ),
+]
+ResetCommand = Annotated[
+    str | None,
+    typer.Option(
+        "--reset-command",
+        metavar="COMMAND",
+        help="What resets GPUs; {gpus} stands for their UUIDs. Default: nvidia-smi --gpu-reset -i {gpus}",
+    ),
+]
 
 
 class Output(StrEnum):
@@ -54,3 +71,16 @@ class Output(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+class Listing(StrEnum):
+    """How a command prints a list."""
+
+    TEXT = "text"
+    JSON = "json"
+    YAML = "yaml"
+
+
+ListingOption = Annotated[
+    Listing, typer.Option("-o", "--output", "--output-format", help="A table for people, JSON, or YAML.")
+]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from mig_manager.cli.options import Listing
     from mig_manager.cli.render import Look
 
 
@@ -30,6 +31,16 @@ def write(text: str) -> None:
 def write_json(document: object) -> None:
     """Print a document on stdout."""
     write(json.dumps(document, indent=2) + "\n")
+
+
+def write_listing(document: object, output: Listing) -> None:
+    """Print a document on stdout, as JSON or YAML."""
+    if output == "json":
+        write_json(document)
+        return
+    import yaml
+
+    write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
 
 
 def complain(text: str) -> None:

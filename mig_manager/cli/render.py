@@ -195,7 +195,7 @@ def _kept_box(kept: KeptInstance) -> Box:
     box = _instance_box(kept.instance, Mark.KEEP)
     if not (kept.destroy or kept.create):
         return box
-    inside = [item.slices for item in kept.instance.compute if item not in kept.destroy]
+    inside = [item.slices for item in kept.stays]
     inside += [item.slices for item in kept.create]
     inner = f"now {_split(kept.instance.profile, inside) or 'whole'}"
     note = " ".join(word for word in ("busy" if kept.instance.busy else "", inner) if word)

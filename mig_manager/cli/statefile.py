@@ -6,20 +6,15 @@ found and what is allowed.
 
 from __future__ import annotations
 
-import json
 import re
-import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
 
 from mig_manager.cli.documents import UNKNOWN_UUID, span
-from mig_manager.cli.errors import InputError
+from mig_manager.cli.fields import Field, parse_json, read_text
 from mig_manager.errors import MigManagerError
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
-from mig_manager.layouts.suggest import nearest
 from mig_manager.planning.catalogue import GpuModel, find_model
 from mig_manager.planning.geometry import GpuGeometry, InstanceProfile, Placement
 from mig_manager.planning.profiles import resolve_profile
@@ -32,13 +27,7 @@ def read_state(path: Path) -> Inventory:
     Raises:
         InputError: the file cannot be read, or does not describe GPUs that can be.
     """
-    file = "stdin" if path == Path("-") else str(path)
-    try:
-        text = sys.stdin.read() if file == "stdin" else path.read_text("utf-8")
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file}: is not text in UTF-8: {error.reason} at byte {error.start}") from error
+    text, file = read_text(path)
     return parse_state(text, file=file)
 
 
@@ -48,13 +37,8 @@ def parse_state(text: str, *, file: str) -> Inventory:
     Raises:
         InputError: the text does not describe GPUs that can be.
     """
-    try:
-        value = json.loads(text, object_pairs_hook=_Pairs)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(
-            f"{file}: is not JSON: {error}; `mig-manager export -o json` prints such a file"
-        ) from error
-    root = _Field(value, "", file).mapping(required=("version", "gpus"))
+    document = parse_json(text, file=file, made_by="mig-manager export -o json")
+    root = document.mapping(required=("version", "gpus"))
     version = root["version"].text()
     if version != "v1":
         root["version"].fail(f"found {version!r}; only v1 is known")
@@ -74,66 +58,7 @@ def parse_state(text: str, *, file: str) -> Inventory:
     return Inventory(driver_version="", gpus=tuple(states[index] for index in sorted(states)))
 
 
-class _Pairs(list[tuple[str, object]]):
-    """A JSON object as it stands in the file, with duplicate keys."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Field:
-    """A value and where it stands."""
-
-    value: object
-    place: str
-    file: str
-
-    def fail(self, problem: str) -> NoReturn:
-        raise InputError(f"{self.file}: {self.place or 'top level'}: {problem}")
-
-    def mapping(self, *, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, _Field]:
-        if not isinstance(self.value, _Pairs):
-            self.wrong("an object")
-        known = (*required, *optional)
-        fields: dict[str, _Field] = {}
-        for key, value in self.value:
-            if key not in known:
-                self.fail(f"unknown key {key!r}; {_did_you_mean(key, known)}known: {', '.join(known)}")
-            if key in fields:
-                self.fail(f"has the key {key!r} twice")
-            fields[key] = _Field(value, f"{self.place}.{key}" if self.place else key, self.file)
-        missing = [key for key in required if key not in fields]
-        if missing:
-            self.fail(f"has no {' and no '.join(map(repr, missing))}")
-        return fields
-
-    def items(self) -> list[_Field]:
-        if not isinstance(self.value, list) or isinstance(self.value, _Pairs):
-            self.wrong("a list")
-        return [_Field(item, f"{self.place}[{index}]", self.file) for index, item in enumerate(self.value)]
-
-    def text(self) -> str:
-        if not isinstance(self.value, str):
-            self.wrong("a text")
-        return self.value
-
-    def whole(self) -> int:
-        if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < 0:
-            self.wrong("a whole number, 0 or more")
-        return self.value
-
-    def flag(self) -> bool:
-        if not isinstance(self.value, bool):
-            self.wrong("true or false")
-        return self.value
-
-    def wrong(self, allowed: str) -> NoReturn:
-        if isinstance(self.value, list):
-            found = "an object" if isinstance(self.value, _Pairs) else "a list"
-        else:
-            found = json.dumps(self.value)
-        self.fail(f"found {found}; allowed is {allowed}")
-
-
-def _gpu(field: _Field, position: int) -> GpuState:
+def _gpu(field: Field, position: int) -> GpuState:
     fields = field.mapping(
         required=("model", "mig"),
         optional=("index", "uuid", "instances", "pending", "busy", "device_id"),
@@ -169,11 +94,16 @@ def _gpu(field: _Field, position: int) -> GpuState:
     )
 
 
-def _uuid(fields: dict[str, _Field]) -> str | None:
-    return fields["uuid"].text() if "uuid" in fields and fields["uuid"].value is not None else None
+def _uuid(fields: dict[str, Field]) -> str | None:
+    if "uuid" not in fields or fields["uuid"].value is None:
+        return None
+    uuid = fields["uuid"].text()
+    if not uuid.isprintable():
+        fields["uuid"].wrong("a text that can be printed")
+    return uuid
 
 
-def _device_id(fields: dict[str, _Field], model: GpuModel) -> int:
+def _device_id(fields: dict[str, Field], model: GpuModel) -> int:
     if "device_id" not in fields:
         return model.device_ids[0] if model.device_ids else 0
     text = fields["device_id"].text()
@@ -182,13 +112,13 @@ def _device_id(fields: dict[str, _Field], model: GpuModel) -> int:
     return int(text, 16)
 
 
-def _instances(field: _Field, geometry: GpuGeometry | None) -> tuple[GpuInstance, ...]:
+def _instances(field: Field, geometry: GpuGeometry | None) -> tuple[GpuInstance, ...]:
     items = field.items()
     if geometry is None:
         if items:
             field.fail("this model has no MIG, thus no instances; allowed is []")
         return ()
-    placed: list[tuple[_Field, GpuInstance]] = []
+    placed: list[tuple[Field, GpuInstance]] = []
     for item in items:
         fields = item.mapping(required=("profile", "start"), optional=("size", "compute", "busy"))
         profile = _profile(fields["profile"], geometry)
@@ -214,7 +144,7 @@ def _instances(field: _Field, geometry: GpuGeometry | None) -> tuple[GpuInstance
     return tuple(sorted((instance for _, instance in placed), key=lambda instance: instance.placement))
 
 
-def _profile(field: _Field, geometry: GpuGeometry) -> InstanceProfile:
+def _profile(field: Field, geometry: GpuGeometry) -> InstanceProfile:
     try:
         return resolve_profile(geometry, MigProfile.parse(field.text()))
     except ProfileSyntaxError as error:
@@ -223,7 +153,7 @@ def _profile(field: _Field, geometry: GpuGeometry) -> InstanceProfile:
         field.fail(error.message)
 
 
-def _placement(fields: dict[str, _Field], profile: InstanceProfile, geometry: GpuGeometry) -> Placement:
+def _placement(fields: dict[str, Field], profile: InstanceProfile, geometry: GpuGeometry) -> Placement:
     start = fields["start"].whole()
     allowed = ", ".join(span(placement) for placement in profile.placements)
     fitting = [placement for placement in profile.placements if placement.start == start]
@@ -242,7 +172,7 @@ def _placement(fields: dict[str, _Field], profile: InstanceProfile, geometry: Gp
 
 
 def _compute(
-    fields: dict[str, _Field], profile: InstanceProfile, geometry: GpuGeometry
+    fields: dict[str, Field], profile: InstanceProfile, geometry: GpuGeometry
 ) -> tuple[ComputeInstance, ...]:
     busy = fields["busy"].flag() if "busy" in fields else False
     if "compute" not in fields:
@@ -270,8 +200,3 @@ def _compute(
 
 def _total(slices: Iterable[int]) -> str:
     return " + ".join(map(str, slices))
-
-
-def _did_you_mean(word: str, choices: Sequence[str]) -> str:
-    near = nearest(word, choices, 1)
-    return f"did you mean {near[0]!r}? " if near else ""

@@ -23,8 +23,11 @@ from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, I
 _Placed = tuple[MigProfile, Placement]
 
 
-def plan_lines(plan: NodePlan, inventory: Inventory, layout: Layout, look: Look) -> list[Text]:
-    """Everything that a person wants to know about a plan. GPUs that look alike share one picture."""
+def plan_lines(plan: NodePlan, inventory: Inventory, layout: Layout | None, look: Look) -> list[Text]:
+    """Everything that a person wants to know about a plan. GPUs that look alike share one picture.
+
+    `layout` says why GPUs are untouched; None: nothing is told of those.
+    """
     states = {state.gpu.index: state for state in inventory.gpus}
     groups: dict[object, list[GpuPlan]] = {}
     for item in plan.gpus:
@@ -33,7 +36,7 @@ def plan_lines(plan: NodePlan, inventory: Inventory, layout: Layout, look: Look)
     lines: list[Text] = []
     for alike in groups.values():
         lines += [*_gpu_lines(alike, states[alike[0].gpu.index], look), Text()]
-    if plan.untouched:
+    if plan.untouched and layout is not None:
         lines += [*_untouched([states[index].gpu for index in plan.untouched], layout), Text()]
     if plan.changes:
         lines += [legend(look), Text()]

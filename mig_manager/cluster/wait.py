@@ -63,11 +63,11 @@ class Signal:
         for waiter in list(self._waiters.values()):
             waiter.put(None)
 
-    def wait(self, look: Callable[[], T | None], deadline: Deadline) -> T | None:
+    def wait(self, look: Callable[[], T | None], deadline: Deadline, *, every: float = math.inf) -> T | None:
         """Look now and after every notification, until `look` gives anything but None or False.
 
         Gives that value, or None once the deadline has passed without one. Looks at least once, and once
-        more at the deadline.
+        more at the deadline. `every`: also after so many seconds without any, for what nobody notifies of.
         """
         waiter: SimpleQueue[None] = SimpleQueue()
         self._waiters[id(waiter)] = waiter
@@ -81,7 +81,7 @@ class Signal:
                     return found
                 if last:
                     return None
-                self._await(waiter, deadline)
+                self._await(waiter, min(deadline.remaining(), every))
         finally:
             del self._waiters[id(waiter)]
 
@@ -92,9 +92,10 @@ class Signal:
         what: str | Callable[[], str],
         *,
         reason: Reason,
+        every: float = math.inf,
     ) -> T:
         """As `wait`, but raises WaitTimeoutError with `reason` and the message `what` at the deadline."""
-        found = self.wait(look, deadline)
+        found = self.wait(look, deadline, every=every)
         if found is None:
             raise WaitTimeoutError(reason, what if isinstance(what, str) else what())
         return found
@@ -104,10 +105,10 @@ class Signal:
         self.wait(lambda: None, Deadline.after(seconds))
 
     @staticmethod
-    def _await(waiter: SimpleQueue[None], deadline: Deadline) -> None:
-        """Block until notified or until the deadline; several notifications count as one."""
+    def _await(waiter: SimpleQueue[None], seconds: float) -> None:
+        """Block until notified, but not longer; several notifications count as one."""
         try:
-            waiter.get(timeout=None if deadline.at == math.inf else deadline.remaining())
+            waiter.get(timeout=None if seconds == math.inf else seconds)
             while True:
                 waiter.get_nowait()
         except Empty:

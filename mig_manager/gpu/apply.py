@@ -48,7 +48,7 @@ class GpuWork:
                 ids = {compute.id for compute in kept.destroy}
                 self._compute.destroy(self._must_find(kept.instance), _at(kept.instance), ids)
         mode = plan.mig
-        return (mode.current, mode.pending) != (mode.target, mode.target) and self._set_mode(mode)
+        return mode.changes and self._set_mode(mode)
 
     def build(self, plan: GpuPlan) -> None:
         """Create what is new."""

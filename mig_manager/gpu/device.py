@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from ctypes import byref, c_uint
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pynvml
 
 from mig_manager.gpu import nvml as codes
 from mig_manager.gpu.nvml import Nvml, NvmlCallError, text
-from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, InstanceInfo, Process
+from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, InstanceInfo
 from mig_manager.planning.geometry import Engines, Placement
 
 _T = TypeVar("_T")
@@ -25,7 +26,6 @@ _MOST_GPU_INSTANCES = 32
 """A GPU has at most 15. Wider than the profile's instanceCount, which is wrong on A30."""
 _MOST_COMPUTE_INSTANCES = 32
 """A GPU instance has at most 8."""
-_NO_INSTANCE = 0xFFFFFFFF
 
 
 class Device:
@@ -98,6 +98,7 @@ class Device:
                 ofa=info.ofaCount,
             ),
             name=text(info.name) if hasattr(info, "name") else None,
+            p2p=bool(info.isP2pSupported) if hasattr(info, "isP2pSupported") else None,
         )
 
     def placements(self, profile_id: int) -> tuple[Placement, ...]:
@@ -131,9 +132,9 @@ class Device:
         handle = self.call("nvmlDeviceCreateGpuInstanceWithPlacement", self._handle, profile_id, byref(where))
         return Instance(self, handle)
 
-    def mig_uuids(self) -> dict[tuple[int, int], str]:
-        """UUIDs of the MIG devices by GPU-instance and compute-instance id."""
-        found: dict[tuple[int, int], str] = {}
+    def mig_devices(self) -> dict[tuple[int, int], MigDevice]:
+        """The MIG devices by GPU-instance and compute-instance id."""
+        found: dict[tuple[int, int], MigDevice] = {}
         for index in range(self.call("nvmlDeviceGetMaxMigDeviceCount", self._handle)):
             try:
                 handle = self.call("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, index)
@@ -141,29 +142,29 @@ class Device:
                     int(self.call("nvmlDeviceGetGpuInstanceId", handle)),
                     int(self.call("nvmlDeviceGetComputeInstanceId", handle)),
                 )
-                found[key] = text(self.call("nvmlDeviceGetUUID", handle))
+                found[key] = MigDevice(self, handle, text(self.call("nvmlDeviceGetUUID", handle)))
             except NvmlCallError as error:
                 # Indices have holes, which some drivers call an invalid argument.
                 if error.code not in (codes.NOT_FOUND, codes.INVALID_ARGUMENT):
                     raise
         return found
 
-    def processes(self) -> tuple[Process, ...]:
-        """The processes that NVML shows on this GPU and its MIG devices."""
-        found: dict[Process, None] = {}
-        for kind in ("Compute", "Graphics"):
-            for version in ("_v3", "_v2"):
-                try:
-                    running = self.call(f"nvmlDeviceGet{kind}RunningProcesses{version}", self._handle)
-                except NvmlCallError as error:
-                    if error.code == codes.FUNCTION_NOT_FOUND:
-                        continue
-                    if error.code == codes.NOT_SUPPORTED:
-                        break
-                    raise
-                found.update((_process(each), None) for each in running)
-                break
-        return tuple(found)
+    def ask(self, function: str, *args: object) -> Any:
+        """Call a function whose first argument is this GPU; None where the GPU or the driver lacks it."""
+        return _ask(self, self._handle, function, args)
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevice:
+    """A MIG device, as long as its session lasts."""
+
+    parent: Device
+    handle: Any
+    uuid: str
+
+    def ask(self, function: str, *args: object) -> Any:
+        """As Device.ask, on this MIG device."""
+        return _ask(self.parent, self.handle, function, args)
 
 
 class Instance:
@@ -264,13 +265,13 @@ def _info(info: Any) -> InstanceInfo:
     return InstanceInfo(int(info.id), int(info.profileId), placement)
 
 
-def _process(found: Any) -> Process:
-    gpu_instance, compute_instance = found.gpuInstanceId, found.computeInstanceId
-    return Process(int(found.pid), _instance_id(gpu_instance), _instance_id(compute_instance))
-
-
-def _instance_id(value: int | None) -> int | None:
-    return None if value is None or value == _NO_INSTANCE else int(value)
+def _ask(device: Device, handle: Any, function: str, args: tuple[object, ...]) -> Any:
+    try:
+        return device.call(function, handle, *args)
+    except NvmlCallError as error:
+        if error.code in (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND):
+            return None
+        raise
 
 
 def _enumerate(read: Callable[[int], _T]) -> tuple[_T, ...]:

@@ -11,6 +11,7 @@ from mig_manager.gpu.device import Device, Instance
 from mig_manager.gpu.nvml import Nvml, NvmlCallError, call_error, text
 from mig_manager.gpu.profiles import choose_compute, most_instances, profile_name, usual_compute
 from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, Process
+from mig_manager.gpu.usage import processes
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import ComputeProfile, GpuGeometry, InstanceProfile
@@ -66,8 +67,8 @@ def _mig_capable(device: Device) -> bool:
 
 def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
     """The state of one GPU."""
-    processes = device.processes()
-    outside = any(process.gpu_instance is None for process in processes)
+    running = processes(device)
+    outside = any(process.gpu_instance is None for process in running)
     if not gpu.mig_capable:
         return GpuState(gpu, False, False, False, None, busy=outside)
     current, pending = device.mig_mode()
@@ -76,7 +77,7 @@ def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
     instances: tuple[GpuInstance, ...] = ()
     offers: dict[int, tuple[ComputeProfile, ...]] = {}
     if current:
-        instances, offers = _Instances(device, processes).read(named)
+        instances, offers = _Instances(device, running).read(named)
     geometry = _geometry(device, gpu.model, memory, named, offers) if named else _known(gpu)
     return GpuState(
         gpu=gpu,
@@ -153,7 +154,7 @@ class _Instances:
 
     def _uuid(self, instance_id: int, compute_id: int) -> str | None:
         if self._uuids is None:
-            self._uuids = self.device.mig_uuids()
+            self._uuids = {key: each.uuid for key, each in self.device.mig_devices().items()}
         return self._uuids.get((instance_id, compute_id))
 
 
@@ -191,6 +192,7 @@ def _geometry(
             placements=placements,
             engines=info.engines,
             compute=offers.get(info.id) or usual_compute(info.slices),
+            p2p=info.p2p,
         )
     return GpuGeometry(
         model=model,

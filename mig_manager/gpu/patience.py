@@ -9,6 +9,7 @@ from typing import TypeVar
 from mig_manager.gpu import nvml as codes
 from mig_manager.gpu.device import Device
 from mig_manager.gpu.nvml import NvmlCallError, call_error
+from mig_manager.gpu.usage import processes
 
 _T = TypeVar("_T")
 _FIRST_PAUSE_S = 0.02
@@ -85,10 +86,10 @@ class Patience:
     def in_use(self, function: str, found: str, instance_id: int | None) -> NvmlCallError:
         """The error for a GPU or an instance that somebody holds: what was found, and who."""
         try:
-            processes = self.device.processes()
+            running = processes(self.device)
         except NvmlCallError:
-            processes = ()
-        pids = sorted({p.pid for p in processes if instance_id is None or p.gpu_instance == instance_id})
+            running = ()
+        pids = sorted({p.pid for p in running if instance_id is None or p.gpu_instance == instance_id})
         who = f"It is used by {', '.join(f'pid {pid}' for pid in pids)}."
         if not pids:
             who = "NVML shows no process on it: a client (DCGM, monitoring, a persistence daemon) holds it."

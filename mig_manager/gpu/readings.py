@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.geometry import Engines, Placement
 
 
@@ -20,6 +21,8 @@ class GpuProfileInfo:
     engines: Engines
     name: str | None
     """Only from drivers that have the second version of the call."""
+    p2p: bool | None = None
+    """isP2pSupported; not in the third version of the struct."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +53,19 @@ class Process:
     gpu_instance: int | None
     """None outside MIG."""
     compute_instance: int | None
+    name: str = ""
+    """As NVML tells it, where it was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUsage:
+    """Who uses a GPU, and what else decides whether it can be reset."""
+
+    gpu: GpuIdentity
+    minor: int | None
+    """N of /dev/nvidiaN. It may be another one after a reset."""
+    persistence: bool | None
+    """Persistence mode; None where the GPU has none."""
+    passthrough: bool
+    """Whether this is a virtual machine that the GPU is passed through to."""
+    processes: tuple[Process, ...]

@@ -43,7 +43,13 @@ class RepartitionError(MigManagerError):
 
 
 def repartition(
-    worker: GpuWorker, target: NodeTarget, plan: NodePlan, before: Inventory, reset: Reset
+    worker: GpuWorker,
+    target: NodeTarget,
+    plan: NodePlan,
+    before: Inventory,
+    reset: Reset,
+    *,
+    who: Callable[[], str] = str,
 ) -> Inventory:
     """Carry out a plan; gives what the GPUs look like then, as read back.
 
@@ -53,16 +59,51 @@ def repartition(
         plan: what to do. Nothing that it keeps is destroyed, by the rollback neither.
         before: what `plan` was made from, and what a failure puts back.
         reset: called with exactly the GPUs whose MIG mode is pending.
+        who: names the holders of what the plan changes; asked when something turns out to be in use, before
+            the previous layout comes back.
 
     Raises:
         RepartitionError: with its own reason once the previous layout is back; ROLLBACK_FAILED when it
             is not; INTERRUPTED after `worker.stop_after_call`, with everything as it is at that moment.
     """
+    change = _Change(worker, target, before, reset)
+    return _safely(worker, before, reset, partial(change.carry_out, plan), who)
+
+
+def carry_out(worker: GpuWorker, plan: NodePlan, before: Inventory, reset: Reset) -> Inventory:
+    """Carry out exactly this plan; gives what the GPUs look like then, as read back.
+
+    Where a GPU refuses any of it, nothing else is tried: each instance has its place or none.
+
+    Raises:
+        RepartitionError: as `repartition`.
+    """
+
+    def exactly() -> Inventory:
+        _release(worker, plan, reset)
+        worker.build(plan)
+        now = worker.inventory()
+        _verify(plan, now)
+        return now
+
+    return _safely(worker, before, reset, exactly)
+
+
+def _safely(
+    worker: GpuWorker,
+    before: Inventory,
+    reset: Reset,
+    change: Callable[[], Inventory],
+    who: Callable[[], str] = str,
+) -> Inventory:
+    """Make a change, and bring the previous layout back if it fails."""
     calls = len(worker.calls)
     try:
-        return _Change(worker, target, before, reset).carry_out(plan)
+        return change()
     except Exception as error:  # noqa: BLE001 -- whatever went wrong, the previous layout comes back
         failure = _readable(error)
+        if failure.reason is Reason.GPU_IN_USE:
+            failure = _with_holders(failure, who)
     changed = any(call.function in MUTATING for call in worker.calls[calls:])
     if not changed and not isinstance(failure, LostWorkerError):
         message = f"{failure.message} Nothing was changed."
@@ -80,8 +121,11 @@ class _Change:
         self._reset = reset
 
     def carry_out(self, plan: NodePlan) -> Inventory:
-        _release(self._worker, plan, self._reset)
-        plan = self._build(self._plan_from_device(plan))
+        if any(gpu.mig.changes for gpu in plan.gpus):
+            _release(self._worker, plan, self._reset)
+            plan = self._insist(self._plan_from_device(plan), self._worker.build)
+        else:
+            plan = self._insist(plan, self._worker.rebuild)
         now = self._worker.inventory()
         _verify(_replace(plan, {each.gpu.uuid: _as_offered(each, now) for each in plan.gpus}), now)
         return now
@@ -102,8 +146,8 @@ class _Change:
             plan, {uuid: plan_gpu(self._targets[uuid], states[uuid]) for uuid in guessed if uuid in states}
         )
 
-    def _build(self, plan: NodePlan) -> NodePlan:
-        """Create what is new; where a GPU has no room at a place that its model allows, elsewhere on it.
+    def _insist(self, plan: NodePlan, carry_out: Callable[[NodePlan], None]) -> NodePlan:
+        """Carry a plan out; where a GPU has no room at a place that its model allows, elsewhere on it.
 
         Gives the plan that was carried out in the end.
         """
@@ -111,7 +155,7 @@ class _Change:
         refused: dict[str, set[tuple[int, Placement]]] = {}
         for _ in range(_MOST_ALTERNATIVES):
             try:
-                self._worker.build(plan)
+                carry_out(plan)
                 return plan
             except PlacementRefusedError as error:
                 uuid = next(gpu.gpu.uuid for gpu in plan.gpus if gpu.gpu.index == error.gpu)
@@ -122,9 +166,8 @@ class _Change:
                     other: plan_gpu(self._targets[other], states[other]) for other in drained if other != uuid
                 }
                 plans[uuid] = self._alternative(uuid, states[uuid], refused[uuid], drained[uuid], error)
-                plan = _replace(plan, plans)
-                _release(self._worker, plan, self._reset)
-        self._worker.build(plan)
+                plan, carry_out = _replace(plan, plans), self._worker.rebuild
+        carry_out(plan)
         return plan
 
     def _alternative(
@@ -222,6 +265,13 @@ def _try_inventory(worker: GpuWorker) -> Inventory | None:
         return worker.inventory()
     except MigManagerError:
         return None
+
+
+def _with_holders(failure: MigManagerError, who: Callable[[], str]) -> MigManagerError:
+    try:
+        return MigManagerError(failure.reason, f"{failure.message} {who()}".rstrip())
+    except Exception:  # noqa: BLE001 -- it only explains, and must not replace the failure
+        return failure
 
 
 def _hung(error: Exception) -> bool:

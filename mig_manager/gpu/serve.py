@@ -21,13 +21,16 @@ from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu import work
 from mig_manager.gpu.control import CallRecord, Control
 from mig_manager.gpu.nvml import NvmlSource
+from mig_manager.gpu.readings import GpuUsage
 from mig_manager.gpu.work import WorkerOptions
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
 
-Operation = Literal["inventory", "release", "build"]
-Result = Inventory | tuple[GpuIdentity, ...] | None
+Operation = Literal["inventory", "usage", "release", "build", "rebuild", "persistence"]
+Payload = NodePlan | tuple[tuple[GpuIdentity, bool], ...] | None
+"""What a request is about: a plan, or persistence modes."""
+Result = Inventory | tuple[GpuIdentity, ...] | tuple[GpuUsage, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class Request:
     """Work to do."""
 
     operation: Operation
-    plan: NodePlan | None
+    payload: Payload
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +82,15 @@ class _Job:
         self.answer(Reply(result, error, tuple(self.control.records)))
 
     def _work(self) -> Result:
-        setup, plan = self._server.setup, self._request.plan
-        if plan is None:
-            return work.inventory(setup.source, setup.options, self.control)
-        do = work.release if self._request.operation == "release" else work.build
-        return do(plan, setup.source, setup.options, self.control)
+        options, payload = self._server.setup.options, self._request.payload
+        given = (self._server.setup.source, options, self.control)
+        if isinstance(payload, NodePlan):
+            do = {"release": work.release, "build": work.build, "rebuild": work.rebuild}
+            return do[self._request.operation](payload, *given)
+        if payload is not None:
+            work.persistence(payload, *given)
+            return None
+        return (work.usage if self._request.operation == "usage" else work.inventory)(*given)
 
     def answer(self, reply: Reply) -> None:
         """Send the reply, once."""

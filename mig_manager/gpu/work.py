@@ -1,4 +1,4 @@
-"""The three requests of a worker, each inside one NVML session: look, release, build."""
+"""The requests of a worker, each inside one NVML session."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from mig_manager.gpu.control import Control, HaltedError
 from mig_manager.gpu.device import Device
 from mig_manager.gpu.inventory import find_gpus, read_gpu
 from mig_manager.gpu.nvml import Nvml, NvmlSource, session
+from mig_manager.gpu.readings import GpuUsage
+from mig_manager.gpu.usage import read_usage, set_persistence
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import GpuPlan, NodePlan
 from mig_manager.planning.state import Inventory
@@ -42,6 +44,21 @@ def inventory(source: NvmlSource, options: WorkerOptions, control: Control) -> I
         return Inventory(nvml.driver_version(), tuple(states))
 
 
+def usage(source: NvmlSource, options: WorkerOptions, control: Control) -> tuple[GpuUsage, ...]:
+    """Who uses the GPUs."""
+    with session(source, control) as nvml:
+        return tuple(_each(find_gpus(nvml), lambda gpu: read_usage(*gpu), options, control))
+
+
+def persistence(
+    modes: Sequence[tuple[GpuIdentity, bool]], source: NvmlSource, options: WorkerOptions, control: Control
+) -> None:
+    """Set persistence modes."""
+    with session(source, control) as nvml:
+        for gpu, enabled in modes:
+            set_persistence(Device(nvml, gpu.uuid, gpu.index).refresh(), enabled)
+
+
 def release(
     plan: NodePlan, source: NvmlSource, options: WorkerOptions, control: Control
 ) -> tuple[GpuIdentity, ...]:
@@ -54,6 +71,20 @@ def release(
     return tuple(gpu.gpu for gpu, waits in zip(plans, pending, strict=True) if waits)
 
 
+def rebuild(plan: NodePlan, source: NvmlSource, options: WorkerOptions, control: Control) -> None:
+    """Destroy what goes, then create what is new. Only for a plan that changes no mode.
+
+    Nothing is created before all is destroyed on every GPU.
+    """
+    plans = [gpu for gpu in plan.gpus if gpu.changes]
+    if not plans:
+        return
+    with session(source, control) as nvml:
+        work = [(_work(nvml, gpu, options), gpu) for gpu in plans]
+        _each(work, lambda each: each[0].release(each[1]), options, control)
+        _each(work, lambda each: each[0].build(each[1]), options, control)
+
+
 def build(plan: NodePlan, source: NvmlSource, options: WorkerOptions, control: Control) -> None:
     """Create what is new, on GPUs whose mode is what the plan wants."""
     plans = [gpu for gpu in plan.gpus if _builds(gpu)]
@@ -64,15 +95,11 @@ def build(plan: NodePlan, source: NvmlSource, options: WorkerOptions, control: C
 
 
 def _releases(plan: GpuPlan) -> bool:
-    return bool(plan.destroy) or any(kept.destroy for kept in plan.keep) or _changes_mode(plan)
+    return bool(plan.destroy) or any(kept.destroy for kept in plan.keep) or plan.mig.changes
 
 
 def _builds(plan: GpuPlan) -> bool:
-    return bool(plan.create) or any(kept.create for kept in plan.keep) or _changes_mode(plan)
-
-
-def _changes_mode(plan: GpuPlan) -> bool:
-    return (plan.mig.current, plan.mig.pending) != (plan.mig.target, plan.mig.target)
+    return bool(plan.create) or any(kept.create for kept in plan.keep) or plan.mig.changes
 
 
 def _work(nvml: Nvml, plan: GpuPlan, options: WorkerOptions) -> GpuWork:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -21,7 +22,8 @@ from typing import Self, cast
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.control import CallRecord
 from mig_manager.gpu.nvml import NvmlSource
-from mig_manager.gpu.serve import Operation, Reply, Request, Result, Setup
+from mig_manager.gpu.readings import GpuUsage
+from mig_manager.gpu.serve import Operation, Payload, Reply, Request, Result, Setup
 from mig_manager.gpu.work import WorkerOptions
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
@@ -117,6 +119,22 @@ class GpuWorker:
         """
         return cast(Inventory, self._request("inventory", None))
 
+    def usage(self) -> tuple[GpuUsage, ...]:
+        """Who uses the GPUs now, in the order of the inventory.
+
+        Raises:
+            MigManagerError: NVML_ERROR.
+        """
+        return cast("tuple[GpuUsage, ...]", self._request("usage", None))
+
+    def set_persistence(self, modes: Sequence[tuple[GpuIdentity, bool]]) -> None:
+        """Set persistence modes; works after `stop_after_call` as well, for it is how they are put back.
+
+        Raises:
+            MigManagerError: NVML_ERROR; those before it are set.
+        """
+        self._request("persistence", tuple(modes))
+
     def release(self, plan: NodePlan) -> tuple[GpuIdentity, ...]:
         """Destroy what goes and set the MIG modes. Gives the GPUs whose mode is pending until a reset.
 
@@ -134,6 +152,14 @@ class GpuWorker:
         """
         self._request("build", plan)
 
+    def rebuild(self, plan: NodePlan) -> None:
+        """Destroy what goes and create what is new in one NVML session. Only for a plan that changes no MIG mode.
+
+        Raises:
+            MigManagerError: as `release` and `build`.
+        """
+        self._request("rebuild", plan)
+
     def stop_after_call(self) -> None:
         """Begin no further change: the request in hand fails with INTERRUPTED when its call comes back.
 
@@ -148,11 +174,11 @@ class GpuWorker:
         """End the process: at once if it is idle, else when its NVML call comes back, in the end by force."""
         self._end(patience_s)
 
-    def _request(self, operation: Operation, plan: NodePlan | None) -> Result:
+    def _request(self, operation: Operation, payload: Payload) -> Result:
         with self._lock:
-            if self._stopped and plan is not None:
+            if self._stopped and isinstance(payload, NodePlan):
                 raise MigManagerError(Reason.INTERRUPTED, "The change of the GPUs was interrupted.")
-            reply = self._exchange(Request(operation, plan))
+            reply = self._exchange(Request(operation, payload))
         self.calls.extend(reply.records)
         if reply.hung is not None:
             self._end(0)

@@ -151,6 +151,8 @@ def _present(device: int | str, gpus: Sequence[GpuIdentity]) -> str:
         indices = sorted(gpu.index for gpu in gpus)
         return "the only GPU is 0" if indices == [0] else f"the GPUs are 0 to {indices[-1]}"
     names = [gpu.uuid if device.startswith("GPU-") else gpu.bus_id for gpu in gpus]
+    if not any(names):
+        return "the PCI bus ids of these GPUs are not known"
     return f"the GPUs are {', '.join(names)}{hint(nearest(device, names, 1))}"
 
 

@@ -21,14 +21,18 @@ def nearest(word: str, choices: Iterable[str], n: int = 3) -> tuple[str, ...]:
     Profile names, also inside layout names and resource names, are compared by what they mean: the same
     slices with another memory size come first (`2g.10gb` on an 80 GB GPU was meant as `2g.20gb`).
     """
-    wanted = _core(word)
+    whole = _lower(word)
+    wanted = _core(whole)
     profile = _profile(wanted)
     ranked = []
     for order, choice in enumerate(dict.fromkeys(choices)):
-        core = _core(choice)
-        rank = _rank(wanted, profile, core)
+        core = _core(_lower(choice))
+        distance = edit_distance(wanted, core)
+        # Prefixes usually say nothing, but `mig-device` is nearer to `mig-devices` than to `devices`.
+        with_prefixes = edit_distance(whole, _lower(choice))
+        rank = _rank(wanted, profile, core, min(distance, with_prefixes))
         if rank is not None:
-            ranked.append((*rank, order, choice))
+            ranked.append((*rank, with_prefixes, order, choice))
     ranked.sort()
     return tuple(entry[-1] for entry in ranked[:n])
 
@@ -62,8 +66,11 @@ def edit_distance(left: str, right: str) -> int:
     return last[-1]
 
 
-def _core(name: str) -> str:
-    text = name[:_LONGEST].strip().lower()
+def _lower(name: str) -> str:
+    return name[:_LONGEST].strip().lower()
+
+
+def _core(text: str) -> str:
     for prefix in _PREFIXES:
         text = text.removeprefix(prefix)
     return text
@@ -78,9 +85,8 @@ def _profile(core: str) -> MigProfile | None:
         return None
 
 
-def _rank(wanted: str, profile: MigProfile | None, choice: str) -> tuple[int, int] | None:
+def _rank(wanted: str, profile: MigProfile | None, choice: str, distance: int) -> tuple[int, int] | None:
     """How far off a choice is, the smaller the nearer; None where it does not resemble the word."""
-    distance = edit_distance(wanted, choice)
     other = _profile(choice) if profile is not None else None
     if profile is not None and other is not None:
         if _slices(profile) == _slices(other):

@@ -23,6 +23,8 @@ from mig_manager.planning.geometry import ComputeProfile, Engines, GpuGeometry, 
 
 _FILE = Path(__file__).with_name("catalogue.yaml")
 _MOST_GPUS = 64
+_LONGEST_NAME = 60
+"""Longer names are cut in messages; no product has one."""
 _PART = re.compile(r"(?:(?P<count>\d{1,6})\s*[x*]\s*)?(?P<name>\S.*)", re.IGNORECASE)
 _FILLED = frozenset(
     {
@@ -99,10 +101,9 @@ def find_model(name: str) -> GpuModel:
             Reason.INVALID_LAYOUT,
             f"{name!r} can be any of these GPU models: {_titles(short)}. Write one of them in full.",
         )
-    near = nearest(" ".join(model_words(name)), (" ".join(model_words(model.name)) for model in models))
-    guesses = [model for text in near for model in models if " ".join(model_words(model.name)) == text]
+    guesses = _near_misses(name)
     hint = f"did you mean {_titles(guesses)}?" if guesses else f"known models: {_titles(models)}."
-    raise MigManagerError(Reason.INVALID_LAYOUT, f"{name!r} is not a known GPU model; {hint}")
+    raise MigManagerError(Reason.INVALID_LAYOUT, f"{_clipped(name)!r} is not a known GPU model; {hint}")
 
 
 def model_of(gpu: GpuIdentity) -> GpuModel | None:
@@ -141,6 +142,32 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
             )
         gpus.extend([find_model(match["name"])] * count)
     return tuple(gpus)
+
+
+def _near_misses(name: str) -> list[GpuModel]:
+    """The models that a name was probably meant for, nearest first; none where it resembles no model.
+
+    Where it names a series, only those of that series (`H100-SXM5-80GB` is some H100, though A100-SXM4-80GB
+    resembles it more).
+    """
+    words = model_words(name)
+    by_words = {" ".join(model_words(model.name)): model for model in catalogue()}
+    near = [by_words[text] for text in nearest(" ".join(words), by_words)]
+    series = [model for model in catalogue() if _series(model) in {*words, "".join(words)}]
+    if not series:
+        return near
+    return [*(model for model in near if model in series), *(model for model in series if model not in near)]
+
+
+def _series(model: GpuModel) -> str:
+    """What a product name begins with, up to the first number: `a100`, `rtxpro6000`."""
+    words = model_words(model.name)
+    number = next(at for at, word in enumerate(words) if any(map(str.isdigit, word)))
+    return "".join(words[: number + 1])
+
+
+def _clipped(name: str) -> str:
+    return name if len(name) <= _LONGEST_NAME else name[:_LONGEST_NAME] + "..."
 
 
 @cache

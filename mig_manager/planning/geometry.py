@@ -69,6 +69,8 @@ class InstanceProfile:
     """The compute profiles that such an instance offers, smallest first, base variants only."""
     assumed: frozenset[str] = frozenset()
     """Names of fields that were not read for this very model, only for its family. Empty on a device."""
+    p2p: bool | None = None
+    """Whether such instances talk to each other directly (isP2pSupported). None where not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,15 @@ class KeptInstance:
     @property
     def stays(self) -> tuple[ComputeInstance, ...]:
         """Its compute instances that stay."""
-        return tuple(compute for compute in self.instance.compute if compute not in self.destroy)
+        gone = list(self.destroy)
+        stays = []
+        for compute in self.instance.compute:
+            # Those read from a file have no ids: two that look alike are equal, and one of them can stay.
+            if compute in gone:
+                gone.remove(compute)
+            else:
+                stays.append(compute)
+        return tuple(stays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,11 @@ class ModeChange:
     target: bool
     reset: bool
     """Whether the change takes effect only after a reset of the GPU."""
+
+    @property
+    def changes(self) -> bool:
+        """Whether the mode has to be set, be it only the pending one."""
+        return (self.current, self.pending) != (self.target, self.target)
 
     @property
     def switches(self) -> bool:
@@ -74,8 +87,7 @@ class GpuPlan:
     def changes(self) -> bool:
         """Whether anything at all happens to this GPU."""
         return (
-            self.mig.current != self.mig.target
-            or self.mig.pending != self.mig.target
+            self.mig.changes
             or bool(self.destroy or self.create)
             or any(kept.destroy or kept.create for kept in self.keep)
         )
@@ -111,3 +123,18 @@ class NodePlan:
     def changes(self) -> bool:
         """Whether anything happens to any GPU."""
         return any(plan.changes for plan in self.gpus)
+
+    @property
+    def devices_lost(self) -> frozenset[str]:
+        """UUIDs of what nobody may use any more: MIG devices that go, and their GPU.
+
+        The GPU's own too because somebody may hold a GPU in MIG mode as a whole (the device plugin's strategy
+        `none` gives it away so), and that may be any of its MIG devices. Who holds another MIG device of that
+        GPU does not hold the GPU.
+        """
+        lost: set[str] = set()
+        for plan in self.gpus:
+            if plan.mig.switches or plan.mig.reset or plan.lost:
+                lost.add(plan.gpu.uuid)
+            lost.update(compute.uuid for compute in plan.lost if compute.uuid is not None)
+        return frozenset(lost)

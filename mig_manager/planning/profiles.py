@@ -16,15 +16,18 @@ def accepted_sizes(geometry: GpuGeometry, profile: InstanceProfile) -> frozenset
 
     The driver's own name; what NVIDIA's naming rule gives (the share of the device memory up to the next
     eighth, of the whole GiB of the device), with halves rounded up and down, since tools differ there; and
-    the profile's own memory in GiB, which older tools printed (`7g.79gb`).
+    for the whole GPU its own memory in GiB, which older tools printed (`7g.79gb`). Smaller profiles are not
+    known by that: it would make `3g.47gb`, of another board, mean `3g.48gb`.
     """
     whole_gib = -(-geometry.memory_mb // 1024)
     eighths = -(-profile.memory_mb * _EIGHTHS // geometry.memory_mb)
     double = 2 * eighths * whole_gib
     by_rule_up = (double + _EIGHTHS) // (2 * _EIGHTHS)
     by_rule_down = -((_EIGHTHS - double) // (2 * _EIGHTHS))
-    own = (2 * profile.memory_mb + 1024) // 2048
-    return frozenset({profile.name.memory_gb, by_rule_up, by_rule_down, own})
+    sizes = {profile.name.memory_gb, by_rule_up, by_rule_down}
+    if profile.name.gpu_slices == geometry.compute_slices:
+        sizes.add((2 * profile.memory_mb + 1024) // 2048)
+    return frozenset(sizes)
 
 
 def resolve_profile(geometry: GpuGeometry, wanted: MigProfile) -> InstanceProfile:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile
@@ -63,3 +64,23 @@ class Inventory:
 
     driver_version: str
     gpus: tuple[GpuState, ...]
+
+    @property
+    def uuids(self) -> frozenset[str]:
+        """The UUIDs of all GPUs and MIG devices, as far as known."""
+        mig = (one.uuid for state in self.gpus for instance in state.instances for one in instance.compute)
+        return frozenset({state.gpu.uuid for state in self.gpus} | {uuid for uuid in mig if uuid is not None})
+
+    def held(self, uuids: Collection[str]) -> Inventory:
+        """The same with these devices busy too: a pod that holds one may begin to use it at any moment."""
+        return replace(self, gpus=tuple(_held(state, uuids) for state in self.gpus))
+
+
+def _held(state: GpuState, uuids: Collection[str]) -> GpuState:
+    instances = []
+    for instance in state.instances:
+        compute = tuple(replace(one, busy=one.busy or one.uuid in uuids) for one in instance.compute)
+        busy = instance.busy or any(one.busy for one in compute)
+        instances.append(replace(instance, compute=compute, busy=busy))
+    busy = state.busy or (not state.mig_current and state.gpu.uuid in uuids)
+    return replace(state, instances=tuple(instances), busy=busy)

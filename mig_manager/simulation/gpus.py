@@ -13,6 +13,7 @@ from pynvml import NVML_ERROR_IN_USE, NVML_ERROR_UNKNOWN, NVML_SUCCESS
 
 from mig_manager.simulation.gpu.device import Device
 from mig_manager.simulation.gpu.faults import strike
+from mig_manager.simulation.gpu.hostfiles import render
 from mig_manager.simulation.gpu.node import GpuOptions, new_state
 from mig_manager.simulation.gpu.picture import picture
 from mig_manager.simulation.gpu.record import CallRecord, append, read
@@ -34,13 +35,13 @@ class SimulatedGpus:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._store: StateFile[NodeState] = StateFile(path)
+        self._store: StateFile[NodeState] = StateFile(path, written=render)
         self._store.read()
 
     @classmethod
     def create(cls, path: Path, models: Sequence[GpuModel], **options: Any) -> SimulatedGpus:
         """A new node: one GPU a model in the order of the bus ids, MIG off. `options`: see GpuOptions."""
-        StateFile[NodeState](path).write_new(new_state(models, GpuOptions(**options)))
+        StateFile[NodeState](path, written=render).write_new(new_state(models, GpuOptions(**options)))
         Path(f"{path}.calls").unlink(missing_ok=True)
         return cls(path)
 
@@ -61,11 +62,12 @@ class SimulatedGpus:
         name: str,
         kind: Literal["compute", "graphics", "mps", "handle"] = "compute",
         memory_mb: int = 256,
+        cgroup: str = "",
     ) -> int:
         """Let a process use a GPU (index or UUID), a GPU instance, or a MIG device (UUID, or ids).
 
-        `handle` is an open device file that NVML lists nowhere, such as a leaked one. Returns an id for
-        remove_process.
+        `handle` is an open device file that NVML lists nowhere, such as a leaked one; `cgroup`: the path in
+        /proc/PID/cgroup. Returns an id for remove_process.
         """
         with self._store.change() as state:
             gpu = self._find(state, device)
@@ -76,12 +78,12 @@ class SimulatedGpus:
                     for c in i["compute"]
                     if c["uuid"] == device
                 )
-            return _add_client(state, pid, name, gpu, gi, ci, kind, memory_mb)
+            return _add_client(state, pid, name, gpu, gi, ci, kind, memory_mb, cgroup)
 
-    def hold(self, *, pid: int, name: str) -> int:
+    def hold(self, *, pid: int, name: str, cgroup: str = "") -> int:
         """Let a simulated process have NVML open, as a monitor does: no GPU can be reset. Returns an id."""
         with self._store.change() as state:
-            return _add_client(state, pid, name, None, None, None, "handle", 0)
+            return _add_client(state, pid, name, None, None, None, "handle", 0, cgroup)
 
     def remove_process(self, client: int) -> None:
         """End what add_process or hold began; nothing when it has ended already."""
@@ -261,9 +263,9 @@ class SimulatedGpus:
         """Everything that pictures and the kubelet need, as plain data.
 
         {"driver", "loaded", "gpus": [{"index", "uuid", "bus_id", "minor", "model", "mig_capable",
-        "memory_mb", "memory_slices", "mig": {"current", "pending"}, "lost", "instances": [{"id", "profile",
-        "start", "size", "memory_mb", "compute": [{"id", "profile", "start", "size", "uuid", "index",
-        "busy"}]}]}]}
+        "memory_mb", "memory_slices", "mig": {"current", "pending"}, "persistence", "lost", "instances":
+        [{"id", "profile", "start", "size", "memory_mb", "compute": [{"id", "profile", "start", "size",
+        "uuid", "index", "busy"}]}]}]}
 
         A compute instance's `profile` is the name of its MIG device, such as 1c.3g.40gb.
         """
@@ -292,11 +294,20 @@ def _add_client(
     ci: int | None,
     kind: str,
     memory_mb: int,
+    cgroup: str,
 ) -> int:
     state["serial"] += 1
     state["clients"].append(
         ClientState(
-            id=state["serial"], pid=pid, name=name, gpu=gpu, gi=gi, ci=ci, kind=kind, memory_mb=memory_mb
+            id=state["serial"],
+            pid=pid,
+            name=name,
+            gpu=gpu,
+            gi=gi,
+            ci=ci,
+            kind=kind,
+            memory_mb=memory_mb,
+            cgroup=cgroup,
         )
     )
     return state["serial"]

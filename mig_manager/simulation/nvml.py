@@ -30,6 +30,7 @@ from mig_manager.simulation.gpu.calls import Call, Function, Key
 from mig_manager.simulation.gpu.device import Device, RefusedError
 from mig_manager.simulation.gpu.driver import missing_symbols
 from mig_manager.simulation.gpu.faults import strike
+from mig_manager.simulation.gpu.hostfiles import render
 from mig_manager.simulation.gpu.record import CallRecord, append
 from mig_manager.simulation.gpu.state import NodeState, SessionState
 from mig_manager.simulation.gpu.statefile import StateFile, process_start
@@ -47,7 +48,7 @@ def install(argument: str) -> None:
     declared argument types, exactly like those of a ctypes.CDLL, so that pynvml's own marshalling, structs,
     struct versions and return codes run.
     """
-    library = Library(StateFile(Path(argument)))
+    library = Library(StateFile(Path(argument), written=render))
     pynvml.nvmlLib = library.symbols()  # type: ignore[assignment]
     pynvml._nvmlLib_refcount = 0
     pynvml._nvmlGetFunctionPointer_cache.clear()

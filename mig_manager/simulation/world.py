@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -19,9 +22,10 @@ from mig_manager.simulation.gpus import SimulatedGpus
 from mig_manager.simulation.loop import Loop
 from mig_manager.simulation.node.hardware import Hardware
 from mig_manager.simulation.node.kubelet import Kubelet
+from mig_manager.simulation.node.podresources import PodResourcesServer, answers_of
 from mig_manager.simulation.objects import Change, Object
 from mig_manager.simulation.operands import NAMESPACE as OPERANDS
-from mig_manager.simulation.operands.deviceplugin import PluginError, Strategy, device_map
+from mig_manager.simulation.operands.deviceplugin import PluginError, Strategy, device_map, shared
 from mig_manager.simulation.operands.manifests import daemon_sets, node_labels
 from mig_manager.simulation.operands.programs import PROGRAMS
 from mig_manager.simulation.podspec import is_finished, is_ready
@@ -50,14 +54,18 @@ class SimulatedCluster:
         layouts: str | None = None,
         workloads: bool = True,
         dcgm: bool = False,
+        replicas: int = 1,
         port: int = 0,
+        pod_resources: bool = True,
         gpu_options: Mapping[str, Any] | None = None,
     ) -> None:
         """State files and the kubeconfig go into `directory`.
 
         `gpus`: as on the command line; `layouts`: text of the layout file, else an example that suits
         the GPUs; `workloads`: run some pods beside the operands; `dcgm`: with a DCGM host engine;
-        `port` of the API server, 0 for a free one; `gpu_options`: see GpuOptions.
+        `replicas`: as many pods share each device in time; `port` of the API server, 0 for a free one;
+        `pod_resources`: the kubelet serves them, on a socket in `pod-resources/`; `gpu_options`: see
+        GpuOptions.
 
         Raises:
             MigManagerError: `gpus` cannot be read.
@@ -67,7 +75,9 @@ class SimulatedCluster:
         self.strategy = strategy
         self.delays = delays or Delays()
         self.layouts = layout_file(models) if layouts is None else layouts
-        self.gpus = SimulatedGpus.create(directory / "gpus.json", models, **(gpu_options or {}))
+        self.host = directory / "host"
+        options = {"host_files": str(self.host), **(gpu_options or {})}
+        self.gpus = SimulatedGpus.create(directory / "gpus.json", models, **options)
         self.gpus.latency(**self.delays.nvml, reset=self.delays.reset)
         self.hardware = Hardware(self.gpus)
         self.store = MemoryStore()
@@ -76,6 +86,7 @@ class SimulatedCluster:
         self._models = models
         self._with_workloads = workloads
         self._dcgm = dcgm
+        self._replicas = replicas
         self._loop = Loop("simulated-cluster")
         self._controllers = Controllers(self.store, self._loop, delay=self.delays.controller)
         capable = any(model.geometry is not None for model in models)
@@ -88,6 +99,8 @@ class SimulatedCluster:
             programs=PROGRAMS,
             labels=node_labels(mig_capable=capable),
         )
+        self.pod_resources = PodResourcesServer(answers_of(self.kubelet), _socket(directory))
+        self._with_pod_resources = pod_resources
         self._leave: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
@@ -96,11 +109,13 @@ class SimulatedCluster:
         self._leave = self.store.subscribe(self._changed)
         self._loop.start()
         self._loop.call(self.kubelet.start)
+        if self._with_pod_resources:
+            self.pod_resources.start()
         for name in (OPERANDS, NAMESPACE, WORKLOADS):
             self.store.create(NAMESPACES, {"metadata": {"name": name}})
         meta = {"name": CONFIG_MAP, "namespace": NAMESPACE}
         self.store.create(CONFIGMAPS, {"metadata": meta, "data": {CONFIG_KEY: self.layouts}})
-        for each in daemon_sets(self.strategy, dcgm=self._dcgm):
+        for each in daemon_sets(self.strategy, dcgm=self._dcgm, replicas=self._replicas):
             self.store.create(DAEMON_SETS, each)
         if self._with_workloads:
             for resource, obj in workloads(self._models, self.strategy):
@@ -109,6 +124,8 @@ class SimulatedCluster:
 
     def __exit__(self, *_: object) -> None:
         self._leave()
+        self.pod_resources.stop()
+        shutil.rmtree(self.pod_resources.socket.parent, ignore_errors=True)
         self.api.stop()
         self._loop.close()
 
@@ -124,9 +141,13 @@ class SimulatedCluster:
             "MIG_MANAGER_CONFIG_MAP_NAMESPACE": NAMESPACE,
             "MIG_MANAGER_CONFIG_MAP_KEY": CONFIG_KEY,
             "MIG_MANAGER_MIG_STRATEGY": self.strategy,
+            "MIG_MANAGER_POD_RESOURCES_SOCKET": str(self.pod_resources.socket),
             "MIG_MANAGER_NVML_LOADER": "mig_manager.simulation.nvml:install",
             "MIG_MANAGER_NVML_ARGUMENT": str(self.gpus.path),
             "MIG_MANAGER_RESET_COMMAND": json.dumps([*reset, "--gpu-reset", "-i", "{gpus}"]),
+            "MIG_MANAGER_PROC_ROOT": str(self.host / "proc"),
+            "MIG_MANAGER_SYS_ROOT": str(self.host / "sys"),
+            "DEV_ROOT_CTR_PATH": str(self.host),
         }
 
     def wait_for(self, look: Callable[[], T | None], what: str, *, timeout: float = 10.0) -> T:
@@ -176,9 +197,10 @@ class SimulatedCluster:
         if len(pods) != wanted or not all(is_ready(each) for each in pods):
             return False
         try:
-            held = {name: len(ids) for name, ids in device_map(self.hardware.gpus(), self.strategy).items()}
+            devices = shared(device_map(self.hardware.gpus(), self.strategy), self._replicas)
         except PluginError:
             return False
+        held = {name: len(ids) for name, ids in devices.items()}
         return held == {name: amount for name, amount in self.allocatable().items() if amount}
 
     def _changed(self, change: Change) -> None:
@@ -187,3 +209,9 @@ class SimulatedCluster:
     def _dispatch(self, change: Change) -> None:
         self.kubelet.changed(change)
         self._controllers.changed(change)
+
+
+def _socket(directory: Path) -> Path:
+    """In the directory, unless that is too long for the address of a unix socket (108 bytes)."""
+    path = directory / "pod-resources" / "kubelet.sock"
+    return path if len(os.fsencode(path)) < 108 else Path(tempfile.mkdtemp(prefix="mig-")) / path.name

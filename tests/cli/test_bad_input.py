@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,6 +84,9 @@ CASES = {
     "unknown UUID": Case(
         layout('{devices: ["GPU-00000000"], mig-enabled: false}'), ("GPU-00000000",), line=4
     ),
+    "bus id where none is known": Case(
+        layout('{devices: ["0000:07:00.0"], mig-enabled: false}'), ("00000000:07:00.0", "not known"), line=4
+    ),
     "unknown model": Case(
         layout("{devices: all, gpu-model: A1000-SXM4-80GB, mig-enabled: false}"),
         ("no entry selects any GPU", "A100-SXM4-80GB"),
@@ -105,14 +109,8 @@ def gpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A state file of eight A100s."""
     path = tmp_path_factory.mktemp("gpus") / "gpus.json"
     item = {"model": "A100-SXM4-80GB", "mig": True, "instances": []}
-    path.write_text(_json({"version": "v1", "gpus": [item] * 8}))
+    path.write_text(json.dumps({"version": "v1", "gpus": [item] * 8}))
     return path
-
-
-def _json(document: object) -> str:
-    import json
-
-    return json.dumps(document)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -214,6 +212,30 @@ def test_a_broken_simulation_file_is_named(cli: Cli, tmp_path: Path, content: st
     assert (ended.code, ended.out) == (2, "")
     assert str(state) in ended.err
     assert len(ended.err.splitlines()) <= 2, ended.err
+
+
+def test_a_simulation_file_with_unknown_instances_is_named(cli: Cli, tmp_path: Path) -> None:
+    state = tmp_path / "gpus.json"
+    node = ["--simulate", "A30", "--simulate-state", state]
+    assert cli("apply", "-c", "all-1g.6gb", *node).code == 0
+    document = json.loads(state.read_text())
+    document["gpus"][0]["instances"][0]["profile"] = -1
+    state.write_text(json.dumps(document))
+    ended = cli("export", *node)
+    assert (ended.code, ended.out) == (2, "")
+    assert str(state) in ended.err
+
+
+def test_a_simulation_file_in_a_read_only_directory_is_named(cli: Cli, tmp_path: Path) -> None:
+    node = ["--simulate", "A30", "--simulate-state", tmp_path / "gpus.json"]
+    assert cli("export", *node).code == 0
+    tmp_path.chmod(0o555)
+    if os.access(tmp_path, os.W_OK):
+        pytest.skip("root writes everywhere")
+    ended = cli("export", *node)
+    tmp_path.chmod(0o755)
+    assert (ended.code, ended.out) == (2, "")
+    assert "gpus.json: its directory cannot be written" in ended.err
 
 
 def test_a_simulation_file_of_other_gpus_is_not_mixed_up(cli: Cli, tmp_path: Path) -> None:

@@ -77,6 +77,20 @@ def test_plan_names_compute_instances_only_where_they_are_split(
     assert document["gpus"][0]["mig"] == {"current": False, "target": True, "reset": True}
 
 
+def test_one_of_two_equal_compute_instances_can_stay(cli: Cli, tmp_path: Path) -> None:
+    state = tmp_path / "now.json"
+    pair = {"profile": "3g.40gb", "start": 4, "compute": ["1c.3g.40gb", "1c.3g.40gb"]}
+    gpu = {"index": 0, "model": "A100-SXM4-80GB", "mig": True, "instances": [pair]}
+    state.write_text(json.dumps({"version": "v1", "gpus": [gpu]}))
+    layouts = tmp_path / "layouts.yaml"
+    layouts.write_text(LAYOUTS.replace("1c.3g.40gb: 2", "1c.3g.40gb: 1"))
+    command = ["plan", "-f", layouts, "-c", "split", "--current", state]
+    (planned,) = cli(*command, "-o", "json").json["gpus"]
+    assert (planned["destroy"], planned["create"]) == ([], [])
+    assert planned["keep"] == [{"profile": "3g.40gb", "start": 4, "size": 4, "compute": ["1c.3g.40gb"]}]
+    assert "now 1c" in cli(*command).out
+
+
 def test_an_impossible_layout_is_told_on_stderr_and_as_json(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "layouts.yaml"
     path.write_text(LAYOUTS.replace("3g.40gb: 1, 1g.10gb: 4", "3g.40gb: 2, 1g.10gb: 1"))
@@ -289,6 +303,14 @@ def test_leftovers_without_compute_instances_are_differences(cli: Cli, tmp_path:
     plan = cli("plan", "-c", "all-enabled", "--current", state, "-o", "json").json
     assert plan["gpus"][0]["destroy"] == [{"profile": "2g.20gb", "start": 2, "size": 2, "compute": []}]
     assert "no compute" in cli("plan", "-c", "all-enabled", "--current", state).out
+
+
+def test_a_mode_that_waits_for_a_reset_shows_in_the_plan(cli: Cli, tmp_path: Path) -> None:
+    state = tmp_path / "now.json"
+    gpu = {"index": 0, "model": "A100-SXM4-80GB", "mig": True, "pending": False, "instances": []}
+    state.write_text(json.dumps({"version": "v1", "gpus": [gpu]}))
+    (planned,) = cli("plan", "-c", "all-enabled", "--current", state, "-o", "json").json["gpus"]
+    assert planned["mig"] == {"current": True, "target": True, "reset": False, "pending": False}
 
 
 def test_gpus_without_uuids_are_planned_one_by_one(cli: Cli, tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ def test_help_needs_none_of_the_heavy_libraries() -> None:
 def test_help_names_every_command_and_the_exit_codes(cli: Cli) -> None:
     ended = cli("--help")
     assert ended.code == 0
-    for word in ("plan", "apply", "assert", "export", "run", "demo", "Exit codes"):
+    commands = ("plan", "apply", "assert", "export", "checkpoint", "restore", "create", "run", "demo")
+    for word in (*commands, "Exit codes"):
         assert word in ended.out
     assert cli() == ended, "no arguments ask for help"
 

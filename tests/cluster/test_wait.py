@@ -47,6 +47,11 @@ def test_it_looks_only_when_notified() -> None:
     assert len(looks) == 3  # at the start, when notified, at the deadline
 
 
+def test_it_looks_every_so_often_for_what_nobody_notifies_of() -> None:
+    looks = iter([None, None, "there"])
+    assert Signal().wait(lambda: next(looks), Deadline.after(10), every=0.01) == "there"
+
+
 def test_every_waiting_thread_gets_every_notification() -> None:
     signal = Signal()
     ready, reached = threading.Barrier(5), threading.Event()

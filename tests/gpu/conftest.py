@@ -16,9 +16,13 @@ def make_node(tmp_path: Path) -> Iterator[MakeNode]:
     nodes: list[Node] = []
 
     def make(gpus: Any, **options: Any) -> Node:
+        """`host_files=True`: with proc, dev and sys, which few tests need."""
         directory = tmp_path / f"node{len(nodes)}"
         directory.mkdir()
-        nodes.append(Node(directory, gpus, **options))
+        host_files = options.pop("host_files", "")
+        if host_files is True:
+            host_files = str(directory / "host")
+        nodes.append(Node(directory, gpus, host_files=host_files, **options))
         return nodes[-1]
 
     yield make

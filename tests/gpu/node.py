@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mig_manager.gpu.clearance import Clearance
 from mig_manager.gpu.nvml import NvmlSource
+from mig_manager.gpu.procfs import HostFiles
 from mig_manager.gpu.repartition import repartition
 from mig_manager.gpu.work import WorkerOptions
 from mig_manager.gpu.worker import GpuWorker
-from mig_manager.host.driver import reset_gpus
+from mig_manager.host.reset import Join, reset_gpus
 from mig_manager.layouts.layout import GpuIdentity, GpuTarget, NodeTarget
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.catalogue import GpuModel, parse_gpus
@@ -33,11 +35,14 @@ class Node:
     def __init__(self, directory: Path, gpus: str | Sequence[GpuModel], **options: Any) -> None:
         models = parse_gpus(gpus) if isinstance(gpus, str) else gpus
         self.path = directory / "gpus.json"
+        host = directory / "host"
+        self.files = HostFiles(host / "proc", host / "dev", host / "sys")
         self.gpus = SimulatedGpus.create(self.path, models, **options)
         self.source = NvmlSource(loader=LOADER, argument=str(self.path))
         self.worker = GpuWorker(self.source, options=OPTIONS)
         self.resets: list[tuple[int, ...]] = []
         self.before_reset: Callable[[], object] = lambda: None
+        self.join: Join | None = None
 
     def configure(self, **options: Any) -> None:
         """Go on with a worker that has other options."""
@@ -49,7 +54,8 @@ class Node:
         self.resets.append(tuple(gpu.index for gpu in gpus))
         self.before_reset()
         command = [sys.executable, "-m", "mig_manager.simulation.nvidia_smi", "--state", str(self.path)]
-        reset_gpus([*command, "--gpu-reset", "-i", "{gpus}"], gpus, root=None, timeout_s=20)
+        command += ["--gpu-reset", "-i", "{gpus}"]
+        reset_gpus(command, gpus, root=None, timeout_s=20, join=self.join, sys=self.files.sys)
 
     def target(self, *wanted: Wanted, inventory: Inventory | None = None) -> NodeTarget:
         inventory = inventory or self.worker.inventory()
@@ -66,6 +72,17 @@ class Node:
         before = before or self.worker.inventory()
         target = self.target(*wanted, inventory=before)
         return repartition(self.worker, target, plan_node(target, before), before, self.reset)
+
+    def apply_cleared(self, *wanted: Wanted, window_s: float = 0.0) -> Inventory:
+        """As `apply`, and as the daemon does it: after whoever is in the way has been waited for."""
+        before = self.worker.inventory()
+        target = self.target(*wanted, inventory=before)
+        plan = plan_node(target, before)
+        with Clearance(self.worker, self.files) as clearance:
+            self.join = clearance.join
+            clearance.prove(plan)
+            clearance.obtain(plan, window_s)
+            return repartition(self.worker, target, plan, before, self.reset, who=lambda: clearance.who(plan))
 
     def run(self, gpu: int, instance: GpuInstance, pid: int = 4242) -> int:
         """A job on the first compute instance of a GPU instance."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from mig_manager.errors import MigManagerError, Reason
+from mig_manager.gpu.clearance import Clearance
 from mig_manager.gpu.repartition import RepartitionError, repartition
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.planner import plan_node
@@ -46,6 +47,10 @@ class Transition:
     new: tuple[Wanted, ...]
     busy: str | None = None
     """Profile of an instance of GPU 0 that both layouts hold and that a job runs on."""
+    refused: tuple[int, int] | None = None
+    """A placement on GPU 0 that it refuses although it offers it."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of the simulated node; `persistence` also makes way for the change as the daemon does."""
 
     def __str__(self) -> str:
         return f"{self.gpus}: {' / '.join(map(str, self.old))} -> {' / '.join(map(str, self.new))}"
@@ -64,6 +69,11 @@ TRANSITIONS = (
         busy="1g.10gb",
     ),
     Transition("2xH100-80GB-HBM3", ("7g.80gb", "3g.40gb"), ("off", "3g.40gb 3g.40gb")),
+    Transition(
+        "1xH100-80GB-HBM3", ("1g.10gb",), ("1g.10gb 2g.20gb 2g.20gb",), busy="1g.10gb", refused=(0, 2)
+    ),
+    Transition("1xA30", ("off",), ("2g.12gb 1g.6gb+me 1g.6gb",), options={"driver": "535.261.03"}),
+    Transition("1xA100-SXM4-80GB", ("off",), ("3g.40gb 3g.40gb",), options={"persistence": True}),
 )
 
 
@@ -74,6 +84,10 @@ class Bench:
         self.node = node
         node.configure(in_use_window_s=0.05)
         node.apply(*transition.old)
+        if transition.refused is not None:
+            node.gpus.refuse_placement(0, *transition.refused)
+        self.problems: list[str] = []
+        self.persistent = bool(transition.options.get("persistence"))
         self.before = node.worker.inventory()
         self.target = node.target(*transition.new, inventory=self.before)
         self.job: GpuInstance | None = None
@@ -98,10 +112,19 @@ class Bench:
             raise MigManagerError(Reason.GPU_IN_USE, str(refused)) from None
 
     def run(self) -> RepartitionError | None:
-        try:
-            repartition(self.node.worker, self.target, self.plan, self.before, self.reset)
-        except RepartitionError as error:
-            return error
+        worker = self.node.worker
+        with Clearance(worker, self.node.files) as clearance:
+            try:
+                if self.persistent:
+                    clearance.obtain(self.plan, 0)
+                repartition(worker, self.target, self.plan, self.before, self.reset)
+            except RepartitionError as error:
+                return error
+            except MigManagerError as error:
+                # Refused before the apply step: nothing was touched.
+                return RepartitionError(error.reason, error.message, restored=True, inventory=None)
+            finally:
+                self.problems = clearance.problems
         return None
 
     def holds(self) -> list[Any]:
@@ -142,6 +165,8 @@ class Bench:
     def check(self, error: RepartitionError | None, case: object) -> str:
         """Hold what came of a run against the promises; gives a word for the statistics."""
         assert self.job_lives(), case
+        if self.persistent and not self.problems:
+            assert [gpu["persistence"] for gpu in self.node.gpus.snapshot()["gpus"]] == [True], case
         if error is None:
             assert self.wanted(), (case, self.holds())
             return "done"
@@ -198,7 +223,7 @@ def tell(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
 def test_a_call_that_fails_once_leaves_the_wanted_or_the_previous_layout(
     make_node: MakeNode, transition: Transition, tell: Callable[[str], None]
 ) -> None:
-    bench = Bench(make_node(transition.gpus), transition)
+    bench = Bench(make_node(transition.gpus, **transition.options), transition)
     outcomes: Counter[str] = Counter()
     for fault in list(faults(bench)):
         bench.rewind()
@@ -213,7 +238,7 @@ def test_a_call_that_fails_once_leaves_the_wanted_or_the_previous_layout(
 def test_a_call_that_fails_from_then_on_is_told_truthfully(
     make_node: MakeNode, transition: Transition, tell: Callable[[str], None]
 ) -> None:
-    bench = Bench(make_node(transition.gpus), transition)
+    bench = Bench(make_node(transition.gpus, **transition.options), transition)
     outcomes: Counter[str] = Counter()
     for fault in [each for each in faults(bench) if each.nth == 1]:
         bench.rewind()

@@ -104,6 +104,27 @@ def test_no_session_is_open_between_requests_nor_during_a_reset(make_node: MakeN
     assert node.gpus.sessions() == []
 
 
+def test_instances_are_changed_in_one_session_and_read_back_in_a_fresh_one(make_node: MakeNode) -> None:
+    node = make_node("2xA100-SXM4-80GB")
+    before = node.apply(SEVEN, "3g.40gb")
+    node.gpus.record_calls()
+    node.apply("3g.40gb", SEVEN, before=before)
+    calls = node.gpus.calls()
+    opened = [index for index, call in enumerate(calls) if call.function.startswith("nvmlInit")]
+    assert len(opened) == 2
+    assert not any(call.changes for call in calls[opened[1] :])
+
+
+def test_nothing_is_created_before_every_gpu_has_destroyed_what_goes(make_node: MakeNode) -> None:
+    node = make_node("2xA100-SXM4-80GB")
+    before = node.apply(SEVEN, "3g.40gb")
+    node.gpus.latency(nvmlGpuInstanceDestroy=0.02)
+    node.gpus.record_calls()
+    node.apply("3g.40gb", SEVEN, before=before)
+    kinds = ["Create" in call.function for call in node.gpus.calls(changes=True)]
+    assert kinds == sorted(kinds)
+
+
 def test_only_gpus_whose_mode_is_pending_are_reset_by_one_command(make_node: MakeNode) -> None:
     node = make_node("3xA100-SXM4-80GB")
     node.apply("off", SEVEN, "off")

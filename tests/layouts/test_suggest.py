@@ -15,6 +15,8 @@ NAMES = [f"all-{name.replace('+', '.')}" for name in A100_80] + [
     "custom",
 ]
 
+KEYS = ["devices", "device-filter", "gpu-model", "mig-enabled", "mig-devices"]
+
 
 @pytest.mark.parametrize(
     ("word", "choices", "expected"),
@@ -33,6 +35,10 @@ NAMES = [f"all-{name.replace('+', '.')}" for name in A100_80] + [
         ("all-blanced", NAMES, "all-balanced"),
         ("ALL-DISABLED", NAMES, "all-disabled"),
         ("cutsom", NAMES, "custom"),
+        ("mig-device", KEYS, "mig-devices"),
+        ("mig_enabled", KEYS, "mig-enabled"),
+        ("migDevices", KEYS, "mig-devices"),
+        ("device", KEYS, "devices"),
     ],
 )
 def test_the_nearest_choice_is_what_was_meant(word: str, choices: list[str], expected: str) -> None:

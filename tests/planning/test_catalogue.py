@@ -163,6 +163,12 @@ def test_a_model_is_found_by_its_name_or_a_short_form(name: str, expected: str) 
     [
         ("A100-SXM4-81GB", "'A100-SXM4-81GB' is not a known GPU model; did you mean A100-SXM4-80GB"),
         ("H1OO-80GB-HBM3", "did you mean H100 80GB HBM3"),
+        ("H100-SXM5-80GB", "did you mean H100 80GB HBM3, "),
+        ("H100-PCIE-80GB", "did you mean H100 80GB HBM3, H100 PCIe, "),
+        ("H200-141GB", "'H200-141GB' is not a known GPU model; did you mean H200, H200 NVL?"),
+        ("A30-24GB", "'A30-24GB' is not a known GPU model; did you mean A30?"),
+        ("RTXPRO6000", "did you mean RTX PRO 6000 Blackwell Server Edition, "),
+        ("x" * 100_000, "'" + "x" * 60 + "...' is not a known GPU model"),
         (
             "A100",
             "'A100' can be any of these GPU models: A100-SXM4-40GB, A100-PCIE-40GB, A100-SXM4-80GB, ",

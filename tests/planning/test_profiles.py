@@ -43,6 +43,7 @@ def test_a_profile_is_found_by_the_drivers_name_and_by_known_roundings(
     [
         ("A30", "1g.5gb", "Did you mean 1g.6gb?"),
         ("H100 NVL", "3g.48gb", "Did you mean 3g.47gb?"),
+        ("GH200 480GB", "3g.47gb", "Did you mean 3g.48gb?"),
         ("A100-SXM4-80GB", "2g.10gb", "Did you mean 2g.20gb?"),
         ("A100-SXM4-80GB", "1c.2g.10gb", "Did you mean 1c.2g.20gb?"),
         ("A100-SXM4-80GB", "2g.20gb+me", "it has 1g.10gb, 1g.10gb+me, 1g.20gb, 2g.20gb"),

@@ -50,6 +50,8 @@ class GpuOptions:
     """A MIG UUID depends on GPU and instance ids alone, or is another one each time. Both were reported."""
     instance_counts: Mapping[str, int] = field(default_factory=dict)
     """instanceCount that the profile query gives, where it differs from the truth (seen on A30)."""
+    host_files: str = ""
+    """A directory in which proc, dev and sys show the GPUs and their users; empty: none is kept."""
 
 
 def new_state(models: Sequence[GpuModel], options: GpuOptions) -> NodeState:
@@ -105,6 +107,7 @@ def new_state(models: Sequence[GpuModel], options: GpuOptions) -> NodeState:
             permission=options.permission,
             mig_uuids=options.mig_uuids,
             instance_counts=dict(options.instance_counts),
+            host_files=options.host_files,
         ),
         driver=options.driver,
         library=options.driver,

@@ -21,6 +21,7 @@ def picture(device: Device) -> dict[str, Any]:
         "memory_mb": board.memory_mb,
         "memory_slices": board.geometry.memory_slices if board.geometry else 0,
         "mig": {"current": bool(gpu["current"]), "pending": bool(gpu["pending"])},
+        "persistence": bool(gpu["persistence"]),
         "lost": gpu["lost"],
         "instances": [_instance(device, gi) for gi in gpu["instances"]],
     }

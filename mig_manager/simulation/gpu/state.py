@@ -70,6 +70,7 @@ class ClientState(TypedDict):
     kind: str
     """`compute`, `graphics`, or `handle`."""
     memory_mb: int
+    cgroup: str
 
 
 class SessionState(TypedDict):
@@ -114,6 +115,7 @@ class OptionState(TypedDict):
     permission: str
     mig_uuids: str
     instance_counts: dict[str, int]
+    host_files: str
 
 
 class NodeState(TypedDict):

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -21,8 +21,10 @@ class StateFile(Generic[T]):
     `<file>.lock`, which also keeps out other threads, and put a new file in the old one's place.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, written: Callable[[T], None] | None = None) -> None:
+        """`written` is called with each document that was written, before others may write."""
         self.path = path
+        self._written = written
         self._seen: tuple[int, bytes, T] | None = None
 
     def write_new(self, document: T) -> None:
@@ -76,6 +78,8 @@ class StateFile(Generic[T]):
         os.utime(new, ns=(stamp, stamp))
         os.replace(new, self.path)
         self._seen = (stamp, text, document)
+        if self._written is not None:
+            self._written(document)
 
 
 def process_start(pid: int) -> int | None:

@@ -160,9 +160,10 @@ class Container:
     def start(self, pod: Object) -> None:
         """Run the container, with its processes on the devices that the pod was given."""
         self._timer = None
-        devices = self._services.devices.devices_of(pod["metadata"]["uid"], self.name)
+        uid = pod["metadata"]["uid"]
+        devices = self._services.devices.devices_of(uid, self.name)
         try:
-            self._pids = self._services.hardware.open(devices, self.program_name)
+            self._pids = self._services.hardware.open(devices, self.program_name, uid)
         except UnknownDeviceError as error:
             self.state = {"waiting": {"reason": "RunContainerError", "message": str(error)}}
             self._services.recorder.record(pod, "Warning", "Failed", f"Error: {error}")

@@ -25,7 +25,7 @@ class ContainerDevices:
     container: str
     resource: str
     devices: tuple[str, ...]
-    """Ids as the plugin gave them, ascending: UUIDs of GPUs or MIG devices."""
+    """Ids as the plugin gave them, ascending: UUIDs of GPUs or MIG devices, `UUID::N` where they are shared."""
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -90,17 +91,18 @@ class Hardware:
             for gpu in state["gpus"]
         )
 
-    def open(self, devices: Sequence[str], name: str) -> tuple[int, ...]:
-        """Run a process on each of these GPUs and MIG devices; what `close` takes.
+    def open(self, devices: Sequence[str], name: str, pod_uid: str) -> tuple[int, ...]:
+        """Run a process of a pod on each of these GPUs and MIG devices, or replicas of them; what `close` takes.
 
         Raises:
             UnknownDeviceError: one of them is not there; nothing runs then.
         """
-        pid = next(self._pids)
+        pid, cgroup = next(self._pids), _cgroup(pod_uid)
         opened: list[int] = []
         for device in devices:
             try:
-                opened.append(self._gpus.add_process(device, pid=pid, name=name))
+                one = device.partition("::")[0]
+                opened.append(self._gpus.add_process(one, pid=pid, name=name, cgroup=cgroup))
             except KeyError as error:
                 self.close(opened)
                 raise UnknownDeviceError(
@@ -109,14 +111,20 @@ class Hardware:
                 ) from error
         return tuple(opened)
 
-    def hold(self, name: str) -> int:
-        """Keep NVML open as a process of that name; what `close` takes."""
-        return self._gpus.hold(pid=next(self._pids), name=name)
+    def hold(self, name: str, pod_uid: str) -> int:
+        """Keep NVML open as a process of that name in a pod; what `close` takes."""
+        return self._gpus.hold(pid=next(self._pids), name=name, cgroup=_cgroup(pod_uid))
 
     def close(self, opened: Iterable[int]) -> None:
         """End what `open` or `hold` began."""
         for each in opened:
             self._gpus.remove_process(each)
+
+
+def _cgroup(pod_uid: str) -> str:
+    """Where the kubelet puts a container, with the systemd driver and containerd; a new container each time."""
+    unit = f"kubepods-burstable-pod{pod_uid.replace('-', '_')}.slice"
+    return f"/kubepods.slice/kubepods-burstable.slice/{unit}/cri-containerd-{secrets.token_hex(32)}.scope"
 
 
 def _devices(model: GpuModel, instances: Sequence[dict[str, Any]]) -> Iterable[MigDevice]:

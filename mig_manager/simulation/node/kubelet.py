@@ -24,7 +24,7 @@ class Kubelet:
     """Runs what is bound to its node.
 
     Everything happens in the loop that it shares with the controllers. Reading from another thread goes
-    through `allocations` and `allocatable_devices`: what a PodResources server answers with.
+    through `active_pods`, `allocations` and `allocatable_devices`: what a PodResources server answers with.
     """
 
     def __init__(
@@ -70,6 +70,12 @@ class Kubelet:
                 self._pod_changed(change.object)
         elif change.resource == NODES and change.object["metadata"]["name"] == self.services.name:
             self._node_changed(change)
+
+    def active_pods(self) -> tuple[Object, ...]:
+        """The pods that were admitted and have not ended. From any thread."""
+        return self.services.loop.call(
+            lambda: tuple(each.pod for each in self._workers.values() if each.active)
+        )
 
     def allocations(self) -> tuple[ContainerDevices, ...]:
         """Which container holds which devices. From any thread."""

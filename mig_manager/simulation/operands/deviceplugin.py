@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, cast
 
 from mig_manager.simulation.node.containers import Run
@@ -13,6 +13,8 @@ Strategy = Literal["none", "single", "mixed"]
 
 GPU_RESOURCE = "nvidia.com/gpu"
 MIG_RESOURCE_PREFIX = "nvidia.com/mig-"
+REPLICAS = "TIME_SLICING_REPLICAS"
+"""Environment variable for what NVIDIA's plugin reads from a file: how many pods share one device."""
 
 
 class PluginError(Exception):
@@ -51,6 +53,19 @@ def mig_resource(profile: str) -> str:
     return MIG_RESOURCE_PREFIX + profile.replace("+", ".")
 
 
+def shared(devices: Mapping[str, Sequence[str]], replicas: int) -> dict[str, tuple[str, ...]]:
+    """Each device as often as pods may share it, as `GPU-...::0` and so on; alone it keeps its plain id.
+
+    The first replica of every device comes before the second of any: so pods spread over the devices.
+    """
+    if replicas == 1:
+        return {resource: tuple(ids) for resource, ids in devices.items()}
+    return {
+        resource: tuple(f"{device}::{number}" for number in range(replicas) for device in ids)
+        for resource, ids in devices.items()
+    }
+
+
 class DevicePlugin:
     """Reads the GPUs once, at its start, and offers what it found then for as long as it runs.
 
@@ -70,10 +85,11 @@ class DevicePlugin:
         strategy = cast(Strategy, run.environment.get("MIG_STRATEGY", "none"))
         try:
             devices = device_map(hardware.gpus(), strategy)
+            devices = shared(devices, int(run.environment.get(REPLICAS, "1")))
         except (DriverError, PluginError) as error:
             run.exit(1, f"error starting plugins: error getting plugins: {error}")
             return
-        self._held = (hardware.hold("nvidia-device-plugin"),)
+        self._held = (hardware.hold("nvidia-device-plugin", run.pod["metadata"]["uid"]),)
         run.ready()
         wait = seconds(run.pod, "publish-seconds", run.services.delays.plugin_publish)
         run.after(wait, lambda: self._publish(devices))

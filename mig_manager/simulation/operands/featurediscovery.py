@@ -10,7 +10,7 @@ from mig_manager.planning.catalogue import GpuModel
 from mig_manager.simulation.node.containers import Run
 from mig_manager.simulation.node.hardware import DriverError, Gpu, MigDevice
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.operands.deviceplugin import GPU_RESOURCE, Strategy, mig_resource
+from mig_manager.simulation.operands.deviceplugin import GPU_RESOURCE, REPLICAS, Strategy, mig_resource
 from mig_manager.simulation.resources import NODES
 
 OWN_LABELS = "nfd.node.kubernetes.io/feature-labels"
@@ -63,6 +63,7 @@ class FeatureDiscovery:
         hardware = run.services.hardware
         try:
             labels = node_labels(hardware.gpus(), _strategy(run), hardware.driver_version)
+            labels = _shared(labels, int(run.environment.get(REPLICAS, "1")))
         except DriverError as error:
             run.exit(1, str(error))
             return
@@ -93,6 +94,20 @@ def _strategy(run: Run) -> Strategy:
             return "mixed"
         case _:
             return "none"
+
+
+def _shared(labels: dict[str, str], replicas: int) -> dict[str, str]:
+    """The labels where that many pods share each device."""
+    if replicas == 1:
+        return labels
+    changed = dict(labels)
+    for key, value in labels.items():
+        resource, _, what = key.rpartition(".")
+        if what == "replicas" and value == "1":
+            changed[key] = str(replicas)
+            changed[f"{resource}.sharing-strategy"] = "time-slicing"
+            changed[f"{resource}.product"] += "-SHARED"
+    return changed
 
 
 def _single(gpus: Sequence[Gpu], enabled: Sequence[Gpu]) -> dict[str, str]:

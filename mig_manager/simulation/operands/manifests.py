@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.operands import NAMESPACE
-from mig_manager.simulation.operands.deviceplugin import GPU_RESOURCE, Strategy
+from mig_manager.simulation.operands.deviceplugin import GPU_RESOURCE, REPLICAS, Strategy
 
 DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
 _DEPLOYED = (
@@ -39,9 +39,14 @@ def node_labels(*, mig_capable: bool) -> dict[str, str]:
     }
 
 
-def daemon_sets(strategy: Strategy, *, dcgm: bool = False) -> list[Object]:
-    """The operator's DaemonSets that use GPUs; `dcgm`: with a host engine in a pod of its own."""
+def daemon_sets(strategy: Strategy, *, dcgm: bool = False, replicas: int = 1) -> list[Object]:
+    """The operator's DaemonSets that use GPUs.
+
+    `dcgm`: with a host engine in a pod of its own; `replicas`: as many pods share each device in time.
+    """
     environment = [{"name": "MIG_STRATEGY", "value": strategy}]
+    if replicas > 1:
+        environment.append({"name": REPLICAS, "value": str(replicas)})
     plugin = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0"
     found = [
         _daemon_set(

@@ -18,7 +18,7 @@ class Monitor:
     def start(self, run: Run) -> None:
         """Open the GPUs."""
         self._run = run
-        self._held = (run.services.hardware.hold(run.name),)
+        self._held = (run.services.hardware.hold(run.name, run.pod["metadata"]["uid"]),)
         run.ready()
 
     def stop(self) -> None:

@@ -1,0 +1,166 @@
+"""What /proc, /dev and /sys of a simulated node show of its GPUs and of who uses them, as real files.
+
+Only what a MIG manager looks at. Nodes under dev are names without devices behind them: the links of open files
+lead to them, and need no root to make.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from mig_manager.simulation.gpu.state import ClientState, GpuDeviceState, NodeState
+
+NVIDIA_CAPS_MAJOR = 237
+BOOT_TIME = 1_700_000_000
+"""Seconds since the epoch."""
+PERSISTENCED_PID = 4_999_999
+
+_FIRST_CAPABILITY = 3
+_PER_GPU = 135
+_PER_INSTANCE = 9
+_INSTANCES = 15
+_COMPUTE = 8
+_MANIFEST = "files.json"
+_PERSISTENCED = "nvidia-persistenced"
+
+
+def capability_minor(gpu_minor: int, instance: int, compute: int | None = None) -> int:
+    """The minor number of a capability, by the rule that the published numbers follow."""
+    first = _FIRST_CAPABILITY + _PER_GPU * gpu_minor + _PER_INSTANCE * instance
+    return first if compute is None else first + 1 + compute
+
+
+def render(state: NodeState) -> None:
+    """Bring the files up to date; nothing where the node has none. The caller keeps other writers out."""
+    directory = state["options"]["host_files"]
+    if not directory:
+        return
+    root = Path(directory)
+    wanted = dict(_files(state, root))
+    manifest = root / _MANIFEST
+    known: dict[str, str] = json.loads(manifest.read_text()) if manifest.exists() else {}
+    if wanted == known:
+        return
+    for path in known.keys() - wanted.keys():
+        (root / path).unlink(missing_ok=True)
+    for path, content in wanted.items():
+        if known.get(path) != content:
+            _write(root / path, content)
+    _prune(root, known.keys() - wanted.keys(), wanted)
+    manifest.write_text(json.dumps(wanted))
+
+
+def _write(path: Path, content: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind, text = content[0], content[1:]
+    if kind == "@":
+        path.unlink(missing_ok=True)
+        path.symlink_to(text)
+    else:
+        new = path.with_name(f".{path.name}.new")
+        new.write_text(text)
+        os.replace(new, path)
+
+
+def _prune(root: Path, gone: set[str], wanted: dict[str, str]) -> None:
+    """Remove the directories of processes and instances that are no more."""
+    kept = {str(parent) for path in wanted for parent in Path(path).parents}
+    for path in gone:
+        empty = [str(parent) for parent in Path(path).parents if str(parent) not in kept]
+        for parent in empty:
+            shutil.rmtree(root / parent, ignore_errors=True)
+
+
+def _files(state: NodeState, root: Path) -> Iterator[tuple[str, str]]:
+    """All files by path: `=` and the text of a regular one, or `@` and the target of a link."""
+    numbers = "195 nvidia\n195 nvidiactl\n226 drm\n507 nvidia-uvm\n"
+    numbers += f"{NVIDIA_CAPS_MAJOR} nvidia-caps\n"
+    yield "proc/devices", f"=Character devices:\n  1 mem\n{numbers}\nBlock devices:\n"
+    yield "proc/stat", f"=btime {BOOT_TIME}\n"
+    yield "proc/driver/nvidia-caps/mig-minors", f"={_mig_minors(state)}"
+    for index, gpu in enumerate(state["gpus"]):
+        yield from _capabilities(gpu)
+        yield from _pci(state, index, gpu)
+    if state["options"]["drm"]:
+        yield "sys/module/nvidia_drm/refcnt", "=1\n"
+        yield "sys/module/nvidia_drm/parameters/modeset", "=Y\n"
+    yield from _processes(state, root)
+
+
+def _mig_minors(state: NodeState) -> str:
+    """The table of all capabilities that can ever be; it does not change."""
+    lines = ["config 1", "monitor 2"]
+    for minor in sorted(gpu["minor"] for gpu in state["gpus"]):
+        for gi in range(_INSTANCES):
+            lines.append(f"gpu{minor}/gi{gi}/access {capability_minor(minor, gi)}")
+            lines += [
+                f"gpu{minor}/gi{gi}/ci{ci}/access {capability_minor(minor, gi, ci)}" for ci in range(_COMPUTE)
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _capabilities(gpu: GpuDeviceState) -> Iterator[tuple[str, str]]:
+    """Those of live instances. The simulation says that it manages its nodes by itself (DeviceFileModify)."""
+    for gi in gpu["instances"]:
+        place = f"proc/driver/nvidia/capabilities/gpu{gpu['minor']}/mig/gi{gi['id']}"
+        yield f"{place}/access", _capability(capability_minor(gpu["minor"], gi["id"]))
+        for ci in gi["compute"]:
+            minor = capability_minor(gpu["minor"], gi["id"], ci["id"])
+            yield f"{place}/ci{ci['id']}/access", _capability(minor)
+
+
+def _capability(minor: int) -> str:
+    return f"=DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 0\n"
+
+
+def _pci(state: NodeState, index: int, gpu: GpuDeviceState) -> Iterator[tuple[str, str]]:
+    place = f"sys/bus/pci/devices/{gpu['bus_id'].lower()[4:]}"
+    yield f"{place}/class", "=0x030200\n"
+    if not state["options"]["passthrough"] and state["options"]["resets"] != "unsupported":
+        yield f"{place}/reset", "="
+    if state["options"]["drm"]:
+        yield f"{place}/drm/card{index}/dev", f"=226:{index}\n"
+
+
+def _processes(state: NodeState, root: Path) -> Iterator[tuple[str, str]]:
+    clients: dict[int, list[ClientState]] = {}
+    for client in state["clients"]:
+        clients.setdefault(client["pid"], []).append(client)
+    for pid, of_one in clients.items():
+        nodes = ["nvidiactl", "nvidia-uvm", *(node for each in of_one for node in _opened(state, each))]
+        yield from _process(root, pid, of_one[0]["name"], of_one[0]["cgroup"], nodes)
+    persistent = [f"nvidia{gpu['minor']}" for gpu in state["gpus"] if gpu["persistence"]]
+    if persistent:
+        cgroup = f"/system.slice/{_PERSISTENCED}.service"
+        yield from _process(
+            root, PERSISTENCED_PID, f"/usr/bin/{_PERSISTENCED} --user root", cgroup, persistent
+        )
+
+
+def _opened(state: NodeState, client: ClientState) -> Iterator[str]:
+    """The device nodes that a client keeps open."""
+    if client["gpu"] is None:
+        yield from (f"nvidia{gpu['minor']}" for gpu in state["gpus"])
+        return
+    minor = state["gpus"][client["gpu"]]["minor"]
+    yield f"nvidia{minor}"
+    if client["gi"] is not None:
+        yield f"nvidia-caps/nvidia-cap{capability_minor(minor, client['gi'])}"
+        if client["ci"] is not None:
+            yield f"nvidia-caps/nvidia-cap{capability_minor(minor, client['gi'], client['ci'])}"
+
+
+def _process(root: Path, pid: int, name: str, cgroup: str, nodes: list[str]) -> Iterator[tuple[str, str]]:
+    place = f"proc/{pid}"
+    command = name.replace(" ", "\0")
+    short = os.path.basename(name.split(" ")[0])[:15]
+    yield f"{place}/cmdline", f"={command}\0"
+    yield f"{place}/stat", f"={pid} ({short}) S 1 {' '.join(['0'] * 17)} 100 0\n"
+    yield f"{place}/cgroup", f"=0::{cgroup or '/'}\n"
+    yield f"{place}/fd/0", "@/dev/null"
+    for number, node in enumerate(dict.fromkeys(nodes), start=3):
+        yield f"{place}/fd/{number}", f"@{root}/dev/{node}"
