@@ -25,6 +25,15 @@ CONFIG = "nvidia.com/mig.config"
 STATE = "nvidia.com/mig.config.state"
 OPERATOR = "gpu-operator"
 PATIENCE = 30.0
+QUICK = {
+    "MIG_MANAGER_DRAIN_TIMEOUT": "0.5",
+    "MIG_MANAGER_DRAIN_MARGIN": "0.5",
+    "MIG_MANAGER_OPERAND_TIMEOUT": "0.5",
+    "MIG_MANAGER_RESOURCES_TIMEOUT": "1.5",
+    "MIG_MANAGER_IN_USE_WINDOW": "0.3",
+    "MIG_MANAGER_RETRY_FIRST": "600",
+}
+"""Settings with which failures come soon, and retries do not come."""
 ROOT = Path(__file__).parents[2]
 
 LAYOUTS = """\
