@@ -16,6 +16,7 @@ from tests.daemon.conftest import MakeNode
 from tests.daemon.node import OPERATOR, QUICK, GpuNode
 from tests.daemon.workloads import (
     guard,
+    made_as_new,
     mark_stuck,
     running,
     stick_operand,
@@ -28,6 +29,12 @@ SMALL = [f"1g.10gb@{start}" for start in range(7)]
 BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
 DEPLOY = "nvidia.com/gpu.deploy."
 JOURNAL = "mig-manager/journal"
+
+
+@pytest.fixture
+def node(used_node: GpuNode) -> GpuNode:
+    """A node with layout `small`."""
+    return made_as_new(used_node, **QUICK)
 
 
 def endless(node: GpuNode) -> None:
@@ -108,10 +115,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_failure_leaves_the_node_as_it_was_and_says_why(make_node: MakeNode, case: Case) -> None:
-    node = make_node()
-    node.start(**QUICK)
-    node.becomes("small")
+def test_a_failure_leaves_the_node_as_it_was_and_says_why(node: GpuNode, case: Case) -> None:
     # A client that somebody keeps off, and one that nobody has labelled.
     node.patch_node(labels={f"{DEPLOY}dcgm": "false", f"{DEPLOY}node-status-exporter": None})
     deploy_labels, allocatable = node.deploy_labels, node.allocatable
@@ -130,36 +134,25 @@ def test_a_failure_leaves_the_node_as_it_was_and_says_why(make_node: MakeNode, c
     assert ("nextRetryAt" in status) == (case.reason != "ResetNotSupported")
 
 
-def test_a_failure_before_the_clients_were_stopped_restarts_none_of_them(make_node: MakeNode) -> None:
-    node = make_node()
-    node.start(**QUICK)
-    node.becomes("small")
-    node.cluster.wait_ready()
+def test_a_failure_before_the_clients_were_stopped_restarts_none_of_them(node: GpuNode) -> None:
     guard(node)
     before = {name: pod["metadata"]["uid"] for name, pod in node.pods(OPERATOR).items()}
-    node.history.forget()
     node.becomes("balanced", "failed")
     assert "ResumingOperands" not in node.history.phases
     after = {name: pod["metadata"]["uid"] for name, pod in node.pods(OPERATOR).items()}
     assert after == before
 
 
-def test_an_admins_cordon_stays(make_node: MakeNode) -> None:
-    node = make_node()
+def test_an_admins_cordon_stays(node: GpuNode) -> None:
     node.patch_node(unschedulable=True)
-    node.start(**QUICK)
-    node.becomes("small")
+    node.becomes("balanced")
     assert node.cordoned
     stick_operand(node)
-    node.becomes("balanced", "failed")
+    node.becomes("small", "failed")
     assert node.cordoned
 
 
-def test_a_cordon_that_an_admin_sets_in_the_last_moment_stays(make_node: MakeNode) -> None:
-    node = make_node()
-    node.start(**QUICK)
-    node.becomes("small")
-
+def test_a_cordon_that_an_admin_sets_in_the_last_moment_stays(node: GpuNode) -> None:
     def cordon(change: Change) -> None:
         if change.resource is NODES and node.status.get("layout") == "balanced" and not node.cordoned:
             node.patch_node(unschedulable=True)
