@@ -46,6 +46,7 @@ def apply(
         simulate_state=simulate_state,
         driver_root=driver_root,
         reset_command=reset_command,
+        change=True,
     ) as gpus:
         before = gpus.worker.inventory()
         choice = choose(all_layouts(book, before), selected_config, before)

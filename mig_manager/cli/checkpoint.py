@@ -87,6 +87,7 @@ def restore(
         simulate_state=simulate_state,
         driver_root=driver_root,
         reset_command=reset_command,
+        change=True,
     ) as gpus:
         now = gpus.worker.inventory()
         plan = replace(plan_restore(saved_state(saved, now), now), layout=str(file))

@@ -72,7 +72,9 @@ def create(
     from mig_manager.planning.plan import NodePlan
 
     words = parse_profiles(profiles)
-    with hardware(simulate=simulate, simulate_state=simulate_state, driver_root=driver_root) as gpus:
+    with hardware(
+        simulate=simulate, simulate_state=simulate_state, driver_root=driver_root, change=True
+    ) as gpus:
         before = gpus.worker.inventory()
         states = gpus_to_change(gpu, before)
         if gi is not None and len(states) > 1:

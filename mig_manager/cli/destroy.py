@@ -67,7 +67,9 @@ def destroy(
     from mig_manager.planning.plan import NodePlan
 
     choice = _choice(profiles or [], gi, ci, everything)
-    with hardware(simulate=simulate, simulate_state=simulate_state, driver_root=driver_root) as gpus:
+    with hardware(
+        simulate=simulate, simulate_state=simulate_state, driver_root=driver_root, change=True
+    ) as gpus:
         before = gpus.worker.inventory()
         states = gpus_to_change(gpu, before)
         plans = [choice.plan(state) for state in states]

@@ -7,7 +7,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from mig_manager.cli.errors import InputError
 from mig_manager.errors import MigManagerError
+from mig_manager.gpu.lock import sole_changer
 from mig_manager.gpu.nvml import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, NvmlCallError, NvmlSource
 from mig_manager.gpu.work import WorkerOptions
 from mig_manager.gpu.worker import GpuWorker
-from mig_manager.host.driver import find_library, reset_gpus
+from mig_manager.host.driver import find_library
+from mig_manager.host.reset import reset_gpus
 from mig_manager.layouts.layout import GpuIdentity
 
 if TYPE_CHECKING:
@@ -44,8 +46,9 @@ def hardware(
     simulate_state: Path | None,
     driver_root: Path | None = None,
     reset_command: str | None = None,
+    change: bool = False,
 ) -> Iterator[Hardware]:
-    """Reach the GPUs.
+    """Reach the GPUs; to `change` them, alone.
 
     Without `simulate_state` simulated GPUs are gone afterwards.
 
@@ -54,7 +57,7 @@ def hardware(
     """
     command = _words(reset_command) if reset_command is not None else None
     if simulate is None and simulate_state is None:
-        with _real(driver_root, command) as gpus:
+        with _real(driver_root, command, change) as gpus:
             yield gpus
         return
     with _simulated_state(simulate, simulate_state) as state:
@@ -66,12 +69,18 @@ def hardware(
             root=None,
             timeout_s=_SIMULATED_RESET_S,
         )
-        with GpuWorker(source) as worker:
+        with _alone(source, change), GpuWorker(source) as worker:
             yield Hardware(worker, reset)
 
 
+def _alone(source: NvmlSource, change: bool) -> AbstractContextManager[None]:
+    return sole_changer(source) if change else nullcontext()
+
+
 @contextmanager
-def _real(driver_root: Path | None, reset_command: tuple[str, ...] | None) -> Iterator[Hardware]:
+def _real(
+    driver_root: Path | None, reset_command: tuple[str, ...] | None, change: bool
+) -> Iterator[Hardware]:
     from mig_manager.daemon.settings import SettingsError, load_settings
 
     given: dict[str, Any] = {"node_name": "this machine"}
@@ -97,7 +106,7 @@ def _real(driver_root: Path | None, reset_command: tuple[str, ...] | None) -> It
         reset_gpus, settings.reset_command, root=settings.driver_root, timeout_s=settings.reset_timeout
     )
     try:
-        with GpuWorker(source, options=options) as worker:
+        with _alone(source, change), GpuWorker(source, options=options) as worker:
             yield Hardware(worker, reset)
     except NvmlCallError as error:
         if error.code not in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):

@@ -78,11 +78,14 @@ def drain(
     victims: Callable[[], Sequence[Pod]],
     options: DrainOptions,
     signal: Signal,
+    *,
+    hindered: Callable[[str], None] = lambda obstacle: None,
 ) -> DrainReport:
     """Make the pods go that are in the way, and come back when they are gone.
 
     `victims` gives the pods that are in the way now; it is asked again whenever the pods of the node change,
     so pods that appear meanwhile are drained too. A pod is gone when `pods` has no object with its uid.
+    `hindered` is told in words, once each, what an eviction has to wait for.
 
     Raises MigManagerError: EvictionBlocked (nothing, or not all, could be evicted before the deadline: names
     pods and PodDisruptionBudgets), DrainTimeout (pods did not end in time), DrainRequired (mode off); and
@@ -99,7 +102,7 @@ def drain(
         return DrainReport((), tuple(victims()))
     pool = ThreadPoolExecutor(options.parallel, thread_name_prefix="drain")
     try:
-        return _Drain(api, pods, victims, options, signal, pool).run()
+        return _Drain(api, pods, victims, options, signal, pool, hindered).run()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -129,6 +132,7 @@ class _Drain:
         options: DrainOptions,
         signal: Signal,
         pool: ThreadPoolExecutor,
+        hindered: Callable[[str], None],
     ) -> None:
         self._api = api
         self._pods = pods
@@ -136,6 +140,7 @@ class _Drain:
         self._options = options
         self._signal = signal
         self._pool = pool
+        self._hindered = hindered
         self._began = time.monotonic()
         self._longest_grace = 0
         self._rehearsing = True
@@ -192,15 +197,21 @@ class _Drain:
                 self._ending(case)
 
     def _refused(self, case: _Case, refusal: Refusal) -> None:
-        if refusal.obstacle != case.obstacle:
-            logger.info("Pod {} cannot be evicted yet: {}", case.pod, refusal.obstacle)
+        self._held_up(case, refusal.obstacle)
         case.passed = None
-        case.obstacle = refusal.obstacle
         case.failures += refusal.failure
         if refusal.final or case.failures >= self._options.failures:
             raise self._blocked("refused for good")
         pause_s = refusal.pause_s or self._options.retry_s
         case.next_try = time.monotonic() + pause_s * random.uniform(1.0, 1.2)
+
+    def _held_up(self, case: _Case, obstacle: str) -> None:
+        """Note what a pod has to wait for, and tell it if it is news."""
+        if obstacle != case.obstacle:
+            words = f"Pod {case.pod} cannot be evicted yet: {obstacle}"
+            logger.info("{}", words)
+            self._hindered(words)
+        case.obstacle = obstacle
 
     def _act(self) -> None:
         """Send what is due: dry runs first, and evictions once all of those were accepted."""
@@ -208,7 +219,7 @@ class _Drain:
         waiting = [case for case in self._cases.values() if case.gone_by is None]
         for case in waiting:
             if case.pod.bare and not self._options.bare_pods:
-                case.obstacle = "it has no controller that would bring it back"
+                self._held_up(case, "it has no controller that would bring it back")
             elif self._options.mode is DrainMode.DELETE:
                 case.passed = now
         if self._rehearsing:

@@ -84,6 +84,13 @@ class PodResources:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def start(self) -> None:
+        """Start the reading process ahead of the first question, if there is a kubelet to ask at all."""
+        if self.socket.parent.is_dir():
+            with self._lock, suppress(OSError):
+                if self._connection is None:
+                    self._connection = self._start()
+
     def allocations(self) -> tuple[PodDevices, ...]:
         """Every device that a container holds, of all resources.
 

@@ -21,6 +21,7 @@ from mig_manager.cluster.operands import (
     resume,
 )
 from mig_manager.cluster.pods import name_pods
+from mig_manager.cluster.resources import expected_devices
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import ObjectWatch
 from mig_manager.daemon.advertised import Sharing, expected_resources, shapes_now
@@ -128,7 +129,7 @@ class GpuClients:
         if not self._has_plugin:
             logger.info("no device plugin runs on this node: nothing to wait for")
             return
-        self._report.phase = Phase.WAITING_FOR_RESOURCES
+        self._report.say(Phase.WAITING_FOR_RESOURCES)
         counts = self._counts(inventory)
         if counts is None:
             logger.warning(
@@ -136,7 +137,8 @@ class GpuClients:
             )
             return
         deadline = Deadline.after(self._site.settings.resources_timeout)
-        self._resources.wait(lambda: self._expected(counts), deadline, fresh=True)
+        devices = expected_devices(inventory, self._strategy)
+        self._resources.wait(lambda: self._expected(counts), deadline, fresh=True, devices=devices)
 
     def await_former_resources(self) -> None:
         """Wait a while until the kubelet advertises what it did before the run."""
@@ -162,11 +164,14 @@ class GpuClients:
 
     def _counts(self, inventory: Inventory) -> Mapping[str, int] | None:
         """What a plugin finds on such GPUs; None where it would not start."""
-        strategy = strategy_of(self._report.node.meta.labels, self._site.settings.mig_strategy)
         try:
-            return expected_resources(shapes_now(inventory), strategy)
+            return expected_resources(shapes_now(inventory), self._strategy)
         except MigManagerError:
             return None
+
+    @property
+    def _strategy(self) -> str:
+        return strategy_of(self._report.node.meta.labels, self._site.settings.mig_strategy)
 
     def _expected(self, counts: Mapping[str, int]) -> Mapping[str, int]:
         """What it advertises for them: shared as before the run, or by what is seen where no journal tells."""

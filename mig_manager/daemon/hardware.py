@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from typing import Self
 
 from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.site import Site
 from mig_manager.errors import MigManagerError, Reason
+from mig_manager.gpu.lock import sole_changer
 from mig_manager.gpu.repartition import RepartitionError, put_back, repartition
-from mig_manager.host.driver import reset_gpus
+from mig_manager.host.reset import reset_gpus
 from mig_manager.layouts.layout import GpuIdentity, NodeTarget
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.planner import plan_node
@@ -26,6 +28,7 @@ class Hardware:
         self._recovering = recovering
         self._target: NodeTarget | None = None
         self._plan: NodePlan | None = None
+        self._claim = ExitStack()
         self.inventory: Inventory | None = None
         """The GPUs as last read; None before that, and where they could not be read any more."""
         self.changed = recovering is not None
@@ -39,6 +42,16 @@ class Hardware:
 
     def __exit__(self, *exc: object) -> None:
         self._worker.close()
+        self._claim.close()
+
+    def claim(self) -> None:
+        """Keep other mig-managers on this machine from changing the GPUs until the end of the run.
+
+        Raises:
+            MigManagerError: GpuInUse; one is doing so already.
+        """
+        self._claim.close()
+        self._claim.enter_context(sole_changer(self._worker.source))
 
     def stop(self) -> None:
         """Begin no further change of the GPUs. Safe in any thread."""
@@ -56,14 +69,14 @@ class Hardware:
         assert self._plan is not None
         return self._plan
 
-    def read(self) -> Inventory:
-        """Read them.
+    def read(self, held: Collection[str] = ()) -> Inventory:
+        """Read them; `held`: UUIDs of devices that pods hold, which count as busy.
 
         Raises:
             MigManagerError: NvmlError, also where the driver is not there (yet).
         """
         try:
-            self.inventory = self._worker.inventory()
+            self.inventory = self._worker.inventory().held(held)
         except MigManagerError as error:
             again = f"It is looked for again every {self._site.settings.driver_retry:g} s."
             raise MigManagerError(error.reason, f"{error.message} {again}") from error

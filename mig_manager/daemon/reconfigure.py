@@ -7,7 +7,7 @@ journal on the Node, so that a later process can undo it as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from loguru import logger
 
 from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import Node
+from mig_manager.cluster.podresources import PodResources, find_socket
 from mig_manager.cluster.pods import name_pods
 from mig_manager.cluster.resources import advertised
 from mig_manager.cluster.wait import Deadline
@@ -66,6 +67,9 @@ class Run:
         self._report = report
         self._asked = asked
         self._gpus = Hardware(site, recovering=report.journal)
+        self._kubelet = PodResources(
+            site.settings.pod_resources_socket or find_socket(site.settings.host_root_mount)
+        )
         self._stop = False
         self._may_start_over = False
         self._may_uncordon = True
@@ -84,6 +88,7 @@ class Run:
         signal = self._site.signal
         with ExitStack() as undo:
             undo.enter_context(self._gpus)
+            undo.enter_context(self._kubelet)
             signal.interrupt = self._look_up
             undo.callback(setattr, signal, "interrupt", None)
             told = undo.enter_context(self._told())
@@ -92,6 +97,7 @@ class Run:
                 self._follow(undo)
             else:
                 self._report.announce()
+            self._kubelet.start()
             while not self._pass(undo):
                 logger.info("the wish has changed: starting over")
         return told.outcome
@@ -130,9 +136,9 @@ class Run:
 
     # Step 0: nothing is touched before the whole change is proven possible.
 
-    def _prove(self) -> NodePlan:
+    def _prove(self, held: Collection[str] = ()) -> NodePlan:
         self._report.phase = Phase.VALIDATING
-        inventory = self._gpus.read()
+        inventory = self._gpus.read(held)
         wish = self._site.wishes.of(self._asked())
         former = self._report.former_success(inventory)
         if former is not None and former.lost(wish):
@@ -158,10 +164,8 @@ class Run:
 
     def _reserve(self, undo: ExitStack) -> None:
         self._look_up()
-        words = f"{self._report.wish.layout}: {plan_in_words(self._gpus.planned)}"
-        logger.info("{}", words)
+        self._gpus.claim()
         self._report.change(Phase.CORDONING, self._cordon, known=True)
-        self._report.event("Reconfiguring", words)
         self._follow(undo)
 
     def _cordon(self, node: Node) -> NodeChange:
@@ -188,8 +192,8 @@ class Run:
         pods = undo.enter_context(watch_pods(site.api, site.node.name, site.signal, site.watching))
         pods.wait_synced(Deadline.after(_SYNC_PATIENCE))
         plugin = plugin_operand(site.settings.operand_namespace or None)
-        resources = undo.enter_context(Advertised(site, pods, plugin, self._report.node))
-        self._tenants = Tenants(site, pods)
+        resources = undo.enter_context(Advertised(site, pods, self._kubelet, plugin, self._report.node))
+        self._tenants = Tenants(site, pods, self._kubelet)
         self._clients = GpuClients(site, self._report, pods, resources)
         undo.enter_context(self._clients_back(self._clients))
 
@@ -197,16 +201,27 @@ class Run:
         """Let pods that were bound before the cordon arrive, then look again: that plan is carried out."""
         with self._free_to_start_over():
             self._tenants.settle()
-        return self._prove()
+        plan = self._prove(self._tenants.held())
+        words = f"{self._report.wish.layout}: {plan_in_words(plan)}"
+        logger.info("{}", words)
+        self._report.event("Reconfiguring", words)
+        return plan
 
     # Step 3: whoever stands in the way leaves, and nobody else.
 
     def _drain(self) -> None:
-        self._report.phase = Phase.DRAINING
+        plan, inventory = self._gpus.planned, self._gpus.last
+        if not self._tenants.in_the_way(plan, inventory):
+            return
+        self._report.say(Phase.DRAINING)
         with self._free_to_start_over():
-            gone = self._tenants.leave()
+            gone = self._tenants.leave(plan, inventory, self._hindered)
         if gone:
             self._report.event("Drained", f"gone: {name_pods(gone)}")
+
+    def _hindered(self, obstacle: str) -> None:
+        self._report.say(Phase.DRAINING, obstacle)
+        self._report.event(Reason.EVICTION_BLOCKED, f"Waiting: {obstacle}", warning=True)
 
     # Step 4, and steps 9 and 10 on the way out.
 
@@ -249,7 +264,7 @@ class Run:
     # Step 7.
 
     def _repartition(self) -> None:
-        self._report.phase = Phase.APPLYING
+        self._report.say(Phase.APPLYING)
         self._look_up()
         try:
             self._gpus.repartition()

@@ -84,11 +84,12 @@ class Report:
         if not known or STATE_LABEL not in self.node.meta.labels:
             self.say(Phase.VALIDATING)
 
-    def say(self, phase: Phase) -> None:
-        """Say where the run stands."""
+    def say(self, phase: Phase, message: str | None = None) -> None:
+        """Say where the run stands, and what it waits for."""
         self.phase = phase
         self.said = True
-        self.node = self._client.patch(self._status(State.PENDING, phase), deadline=self._deadline())
+        change = self._status(State.PENDING, phase, message=message)
+        self.node = self._client.patch(change, deadline=self._deadline())
 
     def change(self, phase: Phase, compute: Callable[[Node], NodeChange], *, known: bool = False) -> None:
         """Say where the run stands, together with a change that depends on what the Node is at that moment.
@@ -191,7 +192,12 @@ class Report:
         return self.before is not None and self.before.reason is Reason.RESOURCES_NOT_ADVERTISED
 
     def _status(
-        self, state: State, phase: Phase, outcome: Outcome | None = None, retry: str | None = None
+        self,
+        state: State,
+        phase: Phase,
+        outcome: Outcome | None = None,
+        retry: str | None = None,
+        message: str | None = None,
     ) -> NodeChange:
         status = Status(
             layout=self.wish.layout,
@@ -200,7 +206,7 @@ class Report:
             state=state,
             phase=phase,
             reason=outcome.reason if outcome else None,
-            message=outcome.message if outcome else None,
+            message=outcome.message if outcome else message,
             startedAt=self._started,
             finishedAt=now() if outcome else None,
             attempt=self._attempt,

@@ -27,6 +27,7 @@ def _from_json(value: object) -> object:
 
 
 DrainMode = Literal["evict", "wait", "delete", "off"]
+DrainScope = Literal["affected", "all"]
 Strategy = Literal["none", "single", "mixed"]
 Seconds = Annotated[float, Field(gt=0)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_json)]
@@ -124,6 +125,20 @@ class Settings(BaseSettings):
         description="Patterns of resource names whose requests make a pod a GPU pod.",
     )
 
+    host_root_mount: Path = Field(
+        default=Path("/host"),
+        validation_alias=_named("HOST_ROOT_MOUNT", "host_root_mount"),
+        description="Where the host's root directory is mounted in this container.",
+    )
+    pod_resources_socket: Path | None = Field(
+        default=None,
+        description="The kubelet's PodResources socket; by default kubelet.sock in /var/lib/kubelet/pod-resources, "
+        "here or below HOST_ROOT_MOUNT. Without it every GPU pod of the node is drained.",
+    )
+    drain_scope: DrainScope = Field(
+        default="affected",
+        description="Who is drained: `affected`, only pods whose GPU or instance goes, or `all` GPU pods.",
+    )
     drain_mode: DrainMode = Field(
         default="evict",
         description="How GPU pods leave: `evict`, `delete`, `wait` for their end, or `off` (none is made to).",

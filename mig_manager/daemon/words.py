@@ -6,26 +6,41 @@ from mig_manager.planning.plan import GpuPlan, NodePlan
 
 
 def plan_in_words(plan: NodePlan) -> str:
-    """A plan in a line: `GPU 0 keeps 2, destroys 1x 3g.40gb, creates 3x 1g.10gb; GPU 1: nothing to do`."""
-    return "; ".join(_gpu_in_words(gpu) for gpu in plan.gpus)
+    """A plan in a line, GPUs alike together: `GPUs 0-3: keep 2, destroy 1x 3g.40gb, create 3x 1g.10gb`."""
+    alike: dict[str, list[int]] = {}
+    for gpu in plan.gpus:
+        alike.setdefault(_gpu_in_words(gpu), []).append(gpu.gpu.index)
+    return "; ".join(f"{_numbered(indices)}: {words}" for words, indices in alike.items())
 
 
 def _gpu_in_words(plan: GpuPlan) -> str:
     if not plan.changes:
-        return f"GPU {plan.gpu.index}: nothing to do"
+        return "nothing to do"
     parts = []
     if plan.mig.current != plan.mig.target:
-        parts.append(f"turns MIG {'on' if plan.mig.target else 'off'}{' (reset)' if plan.mig.reset else ''}")
+        parts.append(f"turn MIG {'on' if plan.mig.target else 'off'}{' (reset)' if plan.mig.reset else ''}")
     if plan.keep:
-        parts.append(f"keeps {len(plan.keep)}")
+        parts.append(f"keep {len(plan.keep)}")
     if plan.destroy:
-        parts.append("destroys " + _counted([str(one.profile) for one in plan.destroy]))
+        parts.append("destroy " + _counted([str(one.profile) for one in plan.destroy]))
     if plan.create:
-        parts.append("creates " + _counted([str(one.profile) for one in plan.create]))
+        parts.append("create " + _counted([str(one.profile) for one in plan.create]))
     if any(kept.create or kept.destroy for kept in plan.keep):
-        parts.append("changes compute instances")
-    return f"GPU {plan.gpu.index} {', '.join(parts) or 'sets its pending mode'}"
+        parts.append("change compute instances")
+    return ", ".join(parts) or "set the pending mode"
 
 
 def _counted(names: list[str]) -> str:
-    return " + ".join(f"{names.count(name)}x {name}" for name in dict.fromkeys(names))
+    return " + ".join(f"{names.count(name)}x {name}" for name in sorted(set(names), key=names.index))
+
+
+def _numbered(indices: list[int]) -> str:
+    """`GPU 3`, `GPUs 0-3, 6`."""
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    words = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"GPU{'s' if len(indices) > 1 else ''} {words}"

@@ -5,10 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from mig_manager.host.reset import reset_gpus
-
-__all__ = ["find_library", "reset_gpus"]
-
 _LIBRARY = "libnvidia-ml.so.1"
 _DIRECTORIES = (
     "usr/lib64",

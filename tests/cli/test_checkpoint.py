@@ -123,6 +123,19 @@ def test_what_is_the_same_already_is_not_touched(cli: Cli, node: list[object], t
     assert cli("checkpoint", "-", *node).json == document
 
 
+def test_a_compute_instance_in_the_way_makes_room(cli: Cli, node: list[object], tmp_path: Path) -> None:
+    """A file without places wants 1c and 2c in a 3g.40gb, where a 1c lies at 0, the only place for a 2c."""
+    cli("destroy", "--all", "--gpu", 0, *node)
+    cli("create", "1c.3g.40gb:0", "--gpu", 0, *node)
+    document = cli("checkpoint", "-", *node).json
+    inside = [{"ProfileID": 0, "EngProfileID": 0}, {"ProfileID": 1, "EngProfileID": 0}]
+    document["MigState"]["Devices"][0]["GpuInstances"][0]["ComputeInstances"] = inside
+    ended = cli("restore", "-", *node, stdin=as_mig_parted_has_it(document))
+    assert (ended.code, ended.err) == (0, "")
+    ((_, _, compute),) = instances(tmp_path)[0][1]
+    assert sorted(compute) == [("1c.3g.40gb", 2), ("2c.3g.40gb", 0)]
+
+
 def test_a_refused_restore_leaves_what_was_there(cli: Cli, node: list[object], tmp_path: Path) -> None:
     path = tmp_path / "saved.json"
     cli("checkpoint", path, *node)

@@ -151,7 +151,7 @@ def test_the_story_is_played_to_its_good_end(tmp_path: Path) -> None:
     assert re.fullmatch(r"(MIG-[0-9a-f]{8}(, )?){4}", kept[0])
     assert "evicted ml/inference-" in mixed
     assert re.search(r"^left +ml/dashboard", mixed, flags=re.MULTILINE)
-    assert "creates 1x 2g.12gb + 2x 1g.6gb" in mixed, "the Event, with the plan"
+    assert "create 1x 2g.12gb + 2x 1g.6gb" in mixed, "the Event, with the plan"
 
     assert "edit configmap" in edited
     assert re.search(r"^ +- +1g.10gb: 4\n +\+ +2g.20gb: 1\n +\+ +1g.10gb: 2$", edited, flags=re.MULTILINE)

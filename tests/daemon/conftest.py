@@ -29,3 +29,10 @@ def node(make_node: MakeNode) -> GpuNode:
     made = make_node()
     made.start()
     return made
+
+
+@pytest.fixture(scope="module")
+def used_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuNode]:
+    """A node that the tests of a module share; `made_as_new` undoes what each has done to it."""
+    with GpuNode(tmp_path_factory.mktemp("node")) as made:
+        yield made

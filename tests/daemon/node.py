@@ -25,6 +25,15 @@ CONFIG = "nvidia.com/mig.config"
 STATE = "nvidia.com/mig.config.state"
 OPERATOR = "gpu-operator"
 PATIENCE = 30.0
+QUICK = {
+    "MIG_MANAGER_DRAIN_TIMEOUT": "0.5",
+    "MIG_MANAGER_DRAIN_MARGIN": "0.5",
+    "MIG_MANAGER_OPERAND_TIMEOUT": "0.5",
+    "MIG_MANAGER_RESOURCES_TIMEOUT": "1.5",
+    "MIG_MANAGER_IN_USE_WINDOW": "0.3",
+    "MIG_MANAGER_RETRY_FIRST": "600",
+}
+"""Settings with which failures come soon, and retries do not come."""
 ROOT = Path(__file__).parents[2]
 
 LAYOUTS = """\
@@ -71,17 +80,19 @@ class GpuNode:
         self.log = directory / "daemon.log"
         self.environment: dict[str, str] = {}
         self._daemon: subprocess.Popen[bytes] | None = None
+        self._log_from = 0
+        self._events_before: set[str] = set()
 
     def __enter__(self) -> Self:
         self.cluster.__enter__()
         self.cluster.wait_ready()
         self.history = History(self.cluster.store)
+        self.first_labels = self.labels
         return self
 
     def __exit__(self, *exc: object) -> None:
-        if self._daemon is not None and self._daemon.poll() is None:
-            self._daemon.kill()
-            self._daemon.wait()
+        if self.runs:
+            self.kill()
         self.cluster.__exit__(*exc)
 
     # The daemon.
@@ -101,6 +112,11 @@ class GpuNode:
         return self.daemon.wait(PATIENCE), self.logged()
 
     @property
+    def runs(self) -> bool:
+        """Whether the daemon runs."""
+        return self._daemon is not None and self._daemon.poll() is None
+
+    @property
     def daemon(self) -> subprocess.Popen[bytes]:
         assert self._daemon is not None
         return self._daemon
@@ -116,8 +132,16 @@ class GpuNode:
         return self.daemon.wait(20)
 
     def logged(self) -> str:
-        """What the daemon has written so far."""
-        return self.log.read_text()
+        """What the daemons have written since the last `forget`."""
+        return self.log.read_text()[self._log_from :]
+
+    def forget(self) -> None:
+        """Begin anew with what was said: versions of the Node, Events, log, requests, NVML calls."""
+        self.history.forget()
+        self._log_from = len(self.log.read_text())
+        self._events_before = {each["metadata"]["name"] for each in self.cluster.store.list(EVENTS)[0]}
+        self.cluster.api.requests.clear()
+        self.cluster.gpus.record_calls()
 
     # What users do.
 
@@ -207,12 +231,13 @@ class GpuNode:
         return PAUSED not in self.deploy_labels.values()
 
     def events(self) -> list[tuple[str, str]]:
-        """Reason and message of each Event of the daemon on the Node."""
+        """Reason and message of each Event of the daemon on the Node since the last `forget`."""
         found = self.cluster.store.list(EVENTS)[0]
         return [
             (each["reason"], each["message"])
             for each in found
             if each.get("source", {}).get("component") == "mig-manager"
+            and each["metadata"]["name"] not in self._events_before
         ]
 
     def pods(self, namespace: str = WORKLOADS) -> dict[str, Object]:

@@ -9,12 +9,19 @@ import pytest
 from mig_manager.simulation.api.faults import Fault
 from mig_manager.simulation.api.streams import Trouble
 from tests.daemon.conftest import MakeNode
-from tests.daemon.workloads import guard, unguard
+from tests.daemon.node import GpuNode
+from tests.daemon.workloads import guard, made_as_new, unguard
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 JOURNAL = "mig-manager/journal"
 PATCH = Fault("PATCH", "^/api/v1/nodes/")
-QUICK_WATCH = {"MIG_MANAGER_WATCH_SECONDS": "1.5"}
+
+
+@pytest.fixture
+def node(used_node: GpuNode) -> GpuNode:
+    """A node with layout `small`."""
+    return made_as_new(used_node, MIG_MANAGER_RETRY_FIRST="0.3")
+
 
 FAULTS = {
     "409": replace(PATCH, status=409),
@@ -27,10 +34,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_every_change_of_the_node_survives_a_refusal(make_node: MakeNode, fault: Fault) -> None:
-    node = make_node()
-    node.start()
-    node.becomes("small")
+def test_every_change_of_the_node_survives_a_refusal(node: GpuNode, fault: Fault) -> None:
     deploy_labels = node.deploy_labels
     seen = -1
 
@@ -42,7 +46,6 @@ def test_every_change_of_the_node_survives_a_refusal(make_node: MakeNode, fault:
             node.cluster.api.faults.add(fault)
         return node.state if node.status.get("layout") == "balanced" and node.state != "pending" else None
 
-    node.history.forget()
     node.label("balanced")
     assert node.wait(again, "the end of the run") == "success"
     assert seen >= 4
@@ -53,11 +56,7 @@ def test_every_change_of_the_node_survives_a_refusal(make_node: MakeNode, fault:
 
 
 @pytest.mark.parametrize("phase", ["Cordoning", "PausingOperands", "ResumingOperands"])
-def test_an_api_server_that_is_away_for_a_while_only_delays_a_run(make_node: MakeNode, phase: str) -> None:
-    node = make_node()
-    node.start()
-    node.becomes("small")
-    node.history.forget()
+def test_an_api_server_that_is_away_for_a_while_only_delays_a_run(node: GpuNode, phase: str) -> None:
     node.label("balanced")
     node.wait(lambda: phase in node.history.phases, phase)
     node.cluster.api.stop()
@@ -68,22 +67,22 @@ def test_an_api_server_that_is_away_for_a_while_only_delays_a_run(make_node: Mak
     assert node.clients_run
 
 
-@pytest.mark.parametrize("trouble", ["close", "cut", "silent", "gone"])
-def test_a_label_that_is_set_while_a_watch_has_trouble_is_acted_on(
-    make_node: MakeNode, trouble: Trouble
-) -> None:
-    node = make_node()
-    node.start(**QUICK_WATCH if trouble == "silent" else {})
-    node.becomes("small")
+@pytest.mark.parametrize("trouble", ["close", "cut", "gone"])
+def test_a_label_that_is_set_while_a_watch_breaks_is_acted_on(node: GpuNode, trouble: Trouble) -> None:
     assert node.cluster.api.disturb_watches(trouble) >= 2
     node.becomes("balanced")
-    assert node.daemon.poll() is None
+    assert node.runs
 
 
-def test_a_label_that_is_set_while_the_token_is_exchanged_is_acted_on(make_node: MakeNode) -> None:
+def test_a_label_that_is_set_while_a_watch_is_silent_is_acted_on(make_node: MakeNode) -> None:
     node = make_node()
-    node.start()
+    node.start(MIG_MANAGER_WATCH_SECONDS="1.5")
     node.becomes("small")
+    node.eventually(lambda: node.cluster.api.disturb_watches("silent") >= 2)
+    node.becomes("balanced")
+
+
+def test_a_label_that_is_set_while_the_token_is_exchanged_is_acted_on(node: GpuNode) -> None:
     refused = Fault(path=".", status=401, times=None)
     heal = node.cluster.api.faults.add(refused)
     node.cluster.api.disturb_watches("close")
@@ -93,19 +92,15 @@ def test_a_label_that_is_set_while_the_token_is_exchanged_is_acted_on(make_node:
     assert node.ended("balanced")["state"] == "success"
 
 
-def test_events_that_are_forbidden_do_not_matter(make_node: MakeNode) -> None:
-    node = make_node()
+def test_events_that_are_forbidden_do_not_matter(node: GpuNode) -> None:
     node.cluster.api.faults.add(Fault("POST", "/events", status=403, times=None))
-    node.start()
-    node.becomes("small")
+    node.becomes("balanced")
     assert "An Event could not be recorded" in node.logged()
 
 
-def test_pods_that_must_not_be_read_are_said_at_once_and_looked_for_again(make_node: MakeNode) -> None:
-    node = make_node()
+def test_pods_that_must_not_be_read_are_said_at_once_and_looked_for_again(node: GpuNode) -> None:
     heal = node.cluster.api.faults.add(Fault("GET", "^/api/v1/pods", status=403, times=None))
-    node.start(MIG_MANAGER_RETRY_FIRST="0.3")
-    status = node.becomes("small", "failed")
+    status = node.becomes("balanced", "failed")
     assert status["reason"] == "ApiError"
     assert "/api/v1/pods: 403: forbidden" in status["message"]
     assert not node.cordoned
@@ -114,10 +109,7 @@ def test_pods_that_must_not_be_read_are_said_at_once_and_looked_for_again(make_n
     node.wait(lambda: node.state == "success", "the retry")
 
 
-def test_evictions_that_are_forbidden_end_the_run_with_their_message(make_node: MakeNode) -> None:
-    node = make_node()
-    node.start()
-    node.becomes("small")
+def test_evictions_that_are_forbidden_end_the_run_with_their_message(node: GpuNode) -> None:
     guard(node)
     unguard(node)
     node.cluster.api.faults.add(Fault("POST", "/eviction", status=403, times=None))
@@ -128,10 +120,7 @@ def test_evictions_that_are_forbidden_end_the_run_with_their_message(make_node: 
     assert node.instances == [SMALL, SMALL]
 
 
-def test_a_run_that_could_not_say_how_it_ended_says_it_later(make_node: MakeNode) -> None:
-    node = make_node()
-    node.start(MIG_MANAGER_RETRY_FIRST="0.3")
-    node.becomes("small")
+def test_a_run_that_could_not_say_how_it_ended_says_it_later(node: GpuNode) -> None:
     guard(node)
     node.label("balanced")
     node.wait_requests(lambda each: each.resource == "pods/eviction")

@@ -3,33 +3,35 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from itertools import pairwise
 
-from tests.daemon.conftest import MakeNode
+import pytest
+
 from tests.daemon.node import LAYOUTS, GpuNode
-from tests.daemon.workloads import guard, unguard
+from tests.daemon.workloads import guard, made_as_new, unguard
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 JOURNAL = "mig-manager/journal"
 
 
-def draining(make_node: MakeNode, **settings: str) -> GpuNode:
+@pytest.fixture
+def node(used_node: GpuNode) -> GpuNode:
+    """A node with layout `small`."""
+    return made_as_new(used_node)
+
+
+@pytest.fixture
+def draining(node: GpuNode) -> GpuNode:
     """A node with layout `small` that waits for a protected pod on its way to `balanced`."""
-    node = make_node()
-    node.start(**settings)
-    node.becomes("small")
     guard(node)
-    node.history.forget()
-    node.cluster.gpus.record_calls()
+    node.forget()
     node.label("balanced")
     node.wait_requests(lambda each: each.resource == "pods/eviction" and each.status == 429)
     return node
 
 
-def test_another_layout_while_pods_are_drained_starts_over_with_the_first_journal(
-    make_node: MakeNode,
-) -> None:
-    node = draining(make_node)
+def test_another_layout_while_pods_are_drained_starts_over_with_the_first_journal(draining: GpuNode) -> None:
+    node = draining
     journal = json.loads(node.annotations[JOURNAL])
     node.label("one-gpu")
     node.wait(lambda: node.status.get("layout") == "one-gpu", "the new target")
@@ -42,8 +44,8 @@ def test_another_layout_while_pods_are_drained_starts_over_with_the_first_journa
     assert [each.layout for each in node.history.versions if each.state == "success"][:1] != ["balanced"]
 
 
-def test_back_to_what_the_gpus_are_puts_everything_back_without_touching_them(make_node: MakeNode) -> None:
-    node = draining(make_node)
+def test_back_to_what_the_gpus_are_puts_everything_back_without_touching_them(draining: GpuNode) -> None:
+    node = draining
     node.label("small")
     assert node.ended("small")["state"] == "success"
     assert not node.cordoned
@@ -52,8 +54,8 @@ def test_back_to_what_the_gpus_are_puts_everything_back_without_touching_them(ma
     assert not any(each.paused for each in node.history.versions)
 
 
-def test_a_removed_label_puts_everything_back(make_node: MakeNode) -> None:
-    node = draining(make_node)
+def test_a_removed_label_puts_everything_back(draining: GpuNode) -> None:
+    node = draining
     node.label(None)
     node.wait(lambda: node.state is None and not node.cordoned, "the node to be let go")
     assert node.status == {}
@@ -61,8 +63,8 @@ def test_a_removed_label_puts_everything_back(make_node: MakeNode) -> None:
     assert node.cluster.gpus.calls(changes=True) == []
 
 
-def test_an_impossible_layout_while_pods_are_drained_puts_everything_back(make_node: MakeNode) -> None:
-    node = draining(make_node)
+def test_an_impossible_layout_while_pods_are_drained_puts_everything_back(draining: GpuNode) -> None:
+    node = draining
     node.label("nonsense")
     status = node.ended("nonsense")
     assert (status["state"], status["reason"], status["phase"]) == ("failed", "UnknownLayout", "Validating")
@@ -70,34 +72,35 @@ def test_an_impossible_layout_while_pods_are_drained_puts_everything_back(make_n
     assert node.instances == [SMALL, SMALL]
 
 
-def test_an_edited_layout_while_pods_are_drained_starts_over(make_node: MakeNode) -> None:
-    node = draining(make_node)
+def test_an_edited_layout_while_pods_are_drained_starts_over(draining: GpuNode) -> None:
+    node = draining
     node.set_layouts(LAYOUTS.replace('{"1g.10gb": 2, "2g.20gb": 1, "3g.40gb": 1}', '{"7g.80gb": 1}'))
     unguard(node)
     assert node.ended("balanced")["state"] == "success"
     assert node.instances == [["7g.80gb@0"], ["7g.80gb@0"]]
 
 
-def test_another_layout_during_the_apply_is_applied_after_it(make_node: MakeNode) -> None:
-    node = make_node()
+def test_another_layout_during_the_apply_is_applied_after_it(node: GpuNode) -> None:
     node.cluster.gpus.latency(nvmlDeviceCreateGpuInstanceWithPlacement=0.1)
-    node.start()
-    node.label("small")
-    node.eventually(lambda: any(node.cluster.gpus.snapshot()["gpus"][gpu]["instances"] for gpu in (0, 1)))
+    node.label("one-gpu")
+    node.eventually(lambda: bool(node.cluster.gpus.calls(changes=True)))
     node.label("balanced")
     assert node.ended("balanced")["state"] == "success"
     said = [(each.layout, each.state, each.wanted) for each in node.history.versions]
-    assert ("small", "success", "balanced") not in said
+    assert ("one-gpu", "success", "balanced") not in said
     assert [each for each in said if each[1] == "failed"] == []
     assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
 
 
 def test_the_last_of_many_labels_is_what_the_node_becomes(node: GpuNode) -> None:
-    for layout in ("small", "balanced", "nonsense", "all-3g.40gb", "small", "balanced"):
+    for layout in ("balanced", "nonsense", "all-3g.40gb", "small", "balanced"):
         node.label(layout)
     assert node.ended("balanced")["state"] == "success"
-    wrong: list[Any] = [
-        each for each in node.history.versions if each.state == "success" and each.layout != each.wanted
+    said = node.history.versions
+    wrong = [
+        now
+        for before, now in pairwise(said)
+        if now.state == "success" != before.state and now.layout != now.wanted
     ]
     assert wrong == []
     assert not node.cordoned

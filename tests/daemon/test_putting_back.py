@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import psutil
 import pytest
 from pynvml import NVML_ERROR_IN_USE, NVML_ERROR_UNKNOWN
 
@@ -15,11 +13,12 @@ from mig_manager.simulation.objects import Change
 from mig_manager.simulation.resources import NODES
 from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import OPERATOR, GpuNode
+from tests.daemon.node import OPERATOR, QUICK, GpuNode
 from tests.daemon.workloads import (
-    break_plugin,
     guard,
+    made_as_new,
     mark_stuck,
+    running,
     stick_operand,
     unguard,
     unlabel_plugin,
@@ -31,14 +30,11 @@ BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
 DEPLOY = "nvidia.com/gpu.deploy."
 JOURNAL = "mig-manager/journal"
 
-QUICK = {
-    "MIG_MANAGER_DRAIN_TIMEOUT": "0.5",
-    "MIG_MANAGER_DRAIN_MARGIN": "0.5",
-    "MIG_MANAGER_OPERAND_TIMEOUT": "0.5",
-    "MIG_MANAGER_RESOURCES_TIMEOUT": "1.5",
-    "MIG_MANAGER_IN_USE_WINDOW": "0.3",
-    "MIG_MANAGER_RETRY_FIRST": "600",
-}
+
+@pytest.fixture
+def node(used_node: GpuNode) -> GpuNode:
+    """A node with layout `small`."""
+    return made_as_new(used_node, **QUICK)
 
 
 def endless(node: GpuNode) -> None:
@@ -119,10 +115,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_failure_leaves_the_node_as_it_was_and_says_why(make_node: MakeNode, case: Case) -> None:
-    node = make_node()
-    node.start(**QUICK)
-    node.becomes("small")
+def test_a_failure_leaves_the_node_as_it_was_and_says_why(node: GpuNode, case: Case) -> None:
     # A client that somebody keeps off, and one that nobody has labelled.
     node.patch_node(labels={f"{DEPLOY}dcgm": "false", f"{DEPLOY}node-status-exporter": None})
     deploy_labels, allocatable = node.deploy_labels, node.allocatable
@@ -141,64 +134,25 @@ def test_a_failure_leaves_the_node_as_it_was_and_says_why(make_node: MakeNode, c
     assert ("nextRetryAt" in status) == (case.reason != "ResetNotSupported")
 
 
-def test_a_failure_before_the_clients_were_stopped_restarts_none_of_them(make_node: MakeNode) -> None:
-    node = make_node()
-    node.start(**QUICK)
-    node.becomes("small")
-    node.cluster.wait_ready()
+def test_a_failure_before_the_clients_were_stopped_restarts_none_of_them(node: GpuNode) -> None:
     guard(node)
     before = {name: pod["metadata"]["uid"] for name, pod in node.pods(OPERATOR).items()}
-    node.history.forget()
     node.becomes("balanced", "failed")
     assert "ResumingOperands" not in node.history.phases
     after = {name: pod["metadata"]["uid"] for name, pod in node.pods(OPERATOR).items()}
     assert after == before
 
 
-def test_what_may_pass_is_tried_again_and_succeeds_without_another_label(make_node: MakeNode) -> None:
-    node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.2", "MIG_MANAGER_RETRY_LONGEST": "0.4"})
-    node.becomes("small")
-    name = stick_operand(node)
-    node.label("balanced")
-    node.wait_event("OperandTimeout", "Next attempt at")
-    mark_stuck(node, OPERATOR, name, None)
-    node.wait(lambda: node.state == "success", "the retry")
-    assert node.instances == [BALANCED, BALANCED]
-    assert node.status["attempt"] > 1
-    assert node.clients_run
-
-
-def test_evictions_that_stay_refused_are_given_up_after_some_attempts(make_node: MakeNode) -> None:
-    node = make_node()
-    node.start(
-        **QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.1", "MIG_MANAGER_RETRY_ATTEMPTS": "2"},
-        MIG_MANAGER_RETRY_LONGEST="0.1",
-    )
-    node.becomes("small")
-    guard(node)
-    node.label("balanced")
-    node.wait(lambda: node.status.get("attempt") == 2 and node.state == "failed", "the second attempt")
-    assert "nextRetryAt" not in node.status
-    node.becomes("small")
-
-
-def test_an_admins_cordon_stays(make_node: MakeNode) -> None:
-    node = make_node()
+def test_an_admins_cordon_stays(node: GpuNode) -> None:
     node.patch_node(unschedulable=True)
-    node.start(**QUICK)
-    node.becomes("small")
+    node.becomes("balanced")
     assert node.cordoned
     stick_operand(node)
-    node.becomes("balanced", "failed")
+    node.becomes("small", "failed")
     assert node.cordoned
 
 
-def test_a_cordon_that_an_admin_sets_in_the_last_moment_stays(make_node: MakeNode) -> None:
-    node = make_node()
-    node.start(**QUICK)
-    node.becomes("small")
-
+def test_a_cordon_that_an_admin_sets_in_the_last_moment_stays(node: GpuNode) -> None:
     def cordon(change: Change) -> None:
         if change.resource is NODES and node.status.get("layout") == "balanced" and not node.cordoned:
             node.patch_node(unschedulable=True)
@@ -214,26 +168,14 @@ def test_a_client_without_a_deploy_label_starts_anew_once_the_gpus_have_changed(
     node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20"})
     node.becomes("small")
     unlabel_plugin(node)
+    validator = running(node, "nvidia-operator-validator", OPERATOR)
     node.becomes("balanced")
     assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+    assert validator not in node.pods(OPERATOR)
     status = node.becomes("all-disabled", "failed")  # A reset, while the plugin holds the GPUs.
     assert status["reason"] == "GpuInUse"
     assert node.instances == [BALANCED, BALANCED]
     assert "nvidia.com/gpu.deploy.device-plugin" not in node.labels
-
-
-def test_nobody_is_busy_with_a_retry_that_nobody_asks_for(make_node: MakeNode) -> None:
-    node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.2", "MIG_MANAGER_OPERAND_TIMEOUT": "0.1"})
-    stick_operand(node)
-    node.becomes("small", "failed")
-    node.cluster.store.delete(NODES, None, node.cluster.node)
-    with pytest.raises(subprocess.TimeoutExpired):
-        node.daemon.wait(0.5)
-    before = sum(psutil.Process(node.daemon.pid).cpu_times()[:2])
-    with pytest.raises(subprocess.TimeoutExpired):
-        node.daemon.wait(0.7)
-    assert sum(psutil.Process(node.daemon.pid).cpu_times()[:2]) - before < 0.2
 
 
 def test_a_deploy_label_that_somebody_sets_meanwhile_stays(make_node: MakeNode) -> None:
@@ -253,57 +195,3 @@ def test_a_deploy_label_that_somebody_sets_meanwhile_stays(make_node: MakeNode) 
     assert node.labels[f"{DEPLOY}gpu-feature-discovery"] == "false"
     assert node.labels[f"{DEPLOY}dcgm-exporter"] == "false"
     assert node.labels[f"{DEPLOY}device-plugin"] == "true"
-
-
-def test_resources_that_are_not_advertised_keep_the_layout_and_are_never_a_success(
-    make_node: MakeNode,
-) -> None:
-    node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.3", "MIG_MANAGER_RETRY_LONGEST": "0.3"})
-    node.becomes("small")
-    node.history.forget()
-    stop = break_plugin(node)
-    status = node.becomes("balanced", "failed")
-    assert (status["reason"], status["phase"]) == ("ResourcesNotAdvertised", "WaitingForResources")
-    assert "no new device plugin pod is Ready" in status["message"]
-    assert node.instances == [BALANCED, BALANCED]
-    assert not node.cordoned
-    assert node.clients_run
-    node.wait(lambda: node.status.get("attempt", 0) >= 3 and node.state == "failed", "more attempts")
-    assert not any(each.layout == "balanced" and each.state == "success" for each in node.history.versions)
-    assert node.terminate() == 0
-    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.3"})
-    stop()
-    node.wait(lambda: node.state == "success", "the plugin that works again")
-    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
-
-
-def test_after_a_failed_rollback_the_node_stays_cordoned_and_nothing_is_done_until_another_wish(
-    make_node: MakeNode,
-) -> None:
-    node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.1"})
-    node.becomes("small")
-    stop = break_plugin(node)
-    node.cluster.gpus.fail(CREATE, NVML_ERROR_UNKNOWN, times=None)
-    status = node.becomes("balanced", "failed")
-    assert (status["reason"], status["phase"]) == ("RollbackFailed", "Applying")
-    assert "Putting the previous layout back failed too" in status["message"]
-    assert status["message"].endswith("The node stays cordoned.")
-    assert "nextRetryAt" not in status
-    assert node.cordoned
-    assert node.clients_run
-    held = node.instances
-    node.cluster.gpus.clear_faults()
-    node.cluster.gpus.record_calls()
-    assert node.terminate() == 0
-    node.history.forget()
-    node.start(**QUICK)
-    node.wait(lambda: node.history.phases and node.state == "failed", "the restarted daemon to look")
-    assert node.status["message"] == status["message"]
-    assert node.cluster.gpus.calls(changes=True) == []
-    assert node.instances == held
-    stop()
-    node.becomes("small")
-    assert not node.cordoned
-    assert node.instances == [SMALL, SMALL]

@@ -6,22 +6,33 @@ from pathlib import Path
 
 import pytest
 
+from mig_manager.daemon.settings import SettingsError, load_settings
 from mig_manager.simulation.resources import NODES
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import PATIENCE, GpuNode
 
-BAD_STARTS = [
+BAD_SETTINGS = [
     ({"NODE_NAME": ""}, "NODE_NAME is not set"),
     ({"MIG_MANAGER_DRAIN_MODE": "force"}, "MIG_MANAGER_DRAIN_MODE: 'force' does not fit"),
     ({"MIG_MANAGER_DRAIN_TIMEOUT": "-1"}, "MIG_MANAGER_DRAIN_TIMEOUT: '-1' does not fit"),
     ({"MIG_MANAGER_DRAIN_TIMEOUT": "soon"}, "MIG_MANAGER_DRAIN_TIMEOUT: 'soon' does not fit"),
-    ({"MIG_MANAGER_RESET_COMMAND": "nvidia-smi -r"}, "MIG_MANAGER_RESET_COMMAND"),
     (
-        {"KUBECONFIG": "/nowhere/kubeconfig"},
-        "No access to the API server by the kubeconfig /nowhere/kubeconfig",
+        {"MIG_MANAGER_RESET_COMMAND": "nvidia-smi -r"},
+        "MIG_MANAGER_RESET_COMMAND: 'nvidia-smi -r' does not fit",
     ),
-    ({"KUBECONFIG": "{broken}"}, "No access to the API server by the kubeconfig"),
+    ({"MIG_MANAGER_GPU_RESOURCES": "{}"}, "MIG_MANAGER_GPU_RESOURCES"),
 ]
+
+
+@pytest.mark.parametrize(("settings", "message"), BAD_SETTINGS)
+def test_a_setting_that_does_not_fit_is_named(
+    monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], message: str
+) -> None:
+    for name, value in {"NODE_NAME": "gpu-1", **settings}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SettingsError) as error:
+        load_settings()
+    assert str(error.value).startswith(message)
 
 
 def test_settings_and_credentials_that_do_not_fit_end_it_with_one_message(
@@ -30,10 +41,13 @@ def test_settings_and_credentials_that_do_not_fit_end_it_with_one_message(
     node = make_node()
     broken = tmp_path / "broken"
     broken.write_text("clusters: {")
-    for settings, message in BAD_STARTS:
+    for settings, message in (
+        ({"MIG_MANAGER_DRAIN_TIMEOUT": "-1"}, "MIG_MANAGER_DRAIN_TIMEOUT: '-1' does not fit"),
+        ({"KUBECONFIG": str(broken)}, f"No access to the API server by the kubeconfig {broken}"),
+        ({"KUBECONFIG": "/nowhere/config"}, "No access to the API server by the kubeconfig /nowhere/config"),
+    ):
         node.log.write_text("")
-        values = {name: value.replace("{broken}", str(broken)) for name, value in settings.items()}
-        status, said = node.run_to_end(**values)
+        status, said = node.run_to_end(**settings)
         assert status == 2, (settings, said)
         assert said.startswith(f"mig-manager: {message}"), said
         assert said.count("\n") == 1, said

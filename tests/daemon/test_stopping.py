@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.daemon.conftest import MakeNode
 from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
-from tests.daemon.workloads import break_plugin, guard, mark_stuck, stick_operand, unguard
+from tests.daemon.workloads import break_plugin, guard, made_as_new, mark_stuck, stick_operand, unguard
 
 BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
+DEPLOY = "nvidia.com/gpu.deploy."
 JOURNAL = "mig-manager/journal"
 CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 
@@ -23,12 +23,11 @@ def end_quickly(node: GpuNode) -> float:
     return time.monotonic() - began
 
 
-def ready(make_node: MakeNode, **settings: str) -> GpuNode:
-    node = make_node()
-    node.start(**settings)
-    node.becomes("small")
-    node.patch_node(labels={"nvidia.com/gpu.deploy.dcgm": "false", "nvidia.com/gpu.deploy.nvsm": "custom"})
-    node.cluster.gpus.record_calls()
+@pytest.fixture
+def node(used_node: GpuNode) -> GpuNode:
+    """A node with layout `small`, where somebody keeps one client off and has another in a way of his own."""
+    node = made_as_new(used_node)
+    node.patch_node(labels={f"{DEPLOY}dcgm": "false", f"{DEPLOY}nvsm": "custom"})
     node.history.forget()
     return node
 
@@ -37,16 +36,14 @@ def at_phase(phase: str) -> Callable[[GpuNode], object]:
     return lambda node: node.wait(lambda: phase in node.history.phases, phase)
 
 
-def test_an_idle_daemon_ends_at_once_and_says_nothing(make_node: MakeNode) -> None:
-    node = ready(make_node)
+def test_an_idle_daemon_ends_at_once_and_says_nothing(node: GpuNode) -> None:
     node.wait(lambda: "mig-manager/layouts" in node.annotations, "the names of the layouts")
     said = node.status
     assert end_quickly(node) < 3
     assert (node.state, node.status) == ("success", said)
 
 
-def test_before_anything_was_said_the_end_leaves_no_trace(make_node: MakeNode) -> None:
-    node = ready(make_node)
+def test_before_anything_was_said_the_end_leaves_no_trace(node: GpuNode) -> None:
     assert node.terminate() == 0
     node.cluster.gpus.latency(nvmlInitWithFlags=1.0)
     node.set_layouts(LAYOUTS.replace('{"1g.10gb": 7}', '{"1g.10gb": 6}'))
@@ -75,9 +72,8 @@ def pausing(node: GpuNode) -> Callable[[], None]:
 
 @pytest.mark.parametrize("wait", [protect, pausing])
 def test_before_gpus_change_everything_is_put_back_and_the_next_start_goes_on(
-    make_node: MakeNode, wait: Callable[[GpuNode], Callable[[], None]]
+    node: GpuNode, wait: Callable[[GpuNode], Callable[[], None]]
 ) -> None:
-    node = ready(make_node)
     deploy_labels = node.deploy_labels
     release = wait(node)
     assert end_quickly(node) < 12
@@ -108,9 +104,8 @@ def awaiting(node: GpuNode) -> None:
 
 @pytest.mark.parametrize("change", [applying, awaiting])
 def test_once_gpus_have_changed_the_journal_stays_and_the_next_start_completes_the_run(
-    make_node: MakeNode, change: Callable[[GpuNode], None]
+    node: GpuNode, change: Callable[[GpuNode], None]
 ) -> None:
-    node = ready(make_node)
     deploy_labels = node.deploy_labels
     change(node)
     assert end_quickly(node) < 12
@@ -127,8 +122,7 @@ def test_once_gpus_have_changed_the_journal_stays_and_the_next_start_completes_t
     assert JOURNAL not in node.annotations
 
 
-def test_a_call_that_does_not_come_back_does_not_hold_the_end_up_for_ever(make_node: MakeNode) -> None:
-    node = ready(make_node)
+def test_a_call_that_does_not_come_back_does_not_hold_the_end_up_for_ever(node: GpuNode) -> None:
     node.cluster.gpus.fail(CREATE, None, seconds=60)
     node.label("balanced")
     node.eventually(lambda: any("Destroy" in call.function for call in node.cluster.gpus.calls(changes=True)))
@@ -141,8 +135,7 @@ KILLS = ["Validating", "Cordoning", "PausingOperands", "Applying", "ResumingOper
 
 
 @pytest.mark.parametrize("phase", KILLS)
-def test_a_killed_daemon_goes_on_from_the_journal(make_node: MakeNode, phase: str) -> None:
-    node = ready(make_node)
+def test_a_killed_daemon_goes_on_from_the_journal(node: GpuNode, phase: str) -> None:
     deploy_labels = node.deploy_labels
     if phase == "Applying":
         applying(node)
@@ -163,9 +156,8 @@ def test_a_killed_daemon_goes_on_from_the_journal(make_node: MakeNode, phase: st
 
 @pytest.mark.parametrize("label", ["nonsense", None])
 def test_after_a_kill_in_the_apply_a_wish_that_is_gone_brings_the_previous_layout_back(
-    make_node: MakeNode, label: str | None
+    node: GpuNode, label: str | None
 ) -> None:
-    node = ready(make_node)
     deploy_labels = node.deploy_labels
     applying(node)
     node.kill()
@@ -181,8 +173,7 @@ def test_after_a_kill_in_the_apply_a_wish_that_is_gone_brings_the_previous_layou
     node.wait(lambda: node.state == ("failed" if label else None), "the last word")
 
 
-def test_a_cordon_of_an_admin_is_still_his_after_a_kill(make_node: MakeNode) -> None:
-    node = ready(make_node)
+def test_a_cordon_of_an_admin_is_still_his_after_a_kill(node: GpuNode) -> None:
     node.patch_node(unschedulable=True)
     node.label("balanced")
     at_phase("Cordoning")(node)

@@ -7,16 +7,17 @@ from collections.abc import Callable
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import DAEMON_SETS, DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
 from mig_manager.simulation.workloads import NAMESPACE, deployment, disruption_budget, pod_spec
-from tests.daemon.node import OPERATOR, GpuNode
+from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
 
 _BUDGET = "web-guard"
+_DEPLOY = "nvidia.com/gpu.deploy."
 _PLUGIN = "nvidia-device-plugin-daemonset"
 _STUCK = "simulation.mig-manager/stuck"
 
 
-def web(node: GpuNode, resource: str = "nvidia.com/mig-1g.10gb") -> str:
-    """A Deployment of one pod on a GPU; gives the pod's name once it runs."""
-    spec = pod_spec("example/image", {resource: 1}, terminationGracePeriodSeconds=1)
+def web(node: GpuNode) -> str:
+    """A Deployment of one pod that holds every MIG device of layout `small`; gives its name once it runs."""
+    spec = pod_spec("example/image", {"nvidia.com/mig-1g.10gb": 14}, terminationGracePeriodSeconds=1)
     node.cluster.store.create(DEPLOYMENTS, deployment("web", 1, spec))
     return str(node.wait(lambda: running(node, "web"), "the pod of web"))
 
@@ -29,9 +30,9 @@ def running(node: GpuNode, name: str, namespace: str = NAMESPACE) -> str | None:
     return None
 
 
-def guard(node: GpuNode, resource: str = "nvidia.com/mig-1g.10gb") -> None:
-    """A GPU pod that a PodDisruptionBudget lets nobody evict."""
-    web(node, resource)
+def guard(node: GpuNode) -> None:
+    """The pod of `web`, and a PodDisruptionBudget that lets nobody evict it."""
+    web(node)
     node.cluster.store.create(POD_DISRUPTION_BUDGETS, disruption_budget(_BUDGET, "web", minAvailable=1))
 
     def counted() -> bool:
@@ -64,6 +65,30 @@ def stick_operand(node: GpuNode) -> str:
     name = str(node.wait(lambda: running(node, "nvidia-dcgm-exporter", OPERATOR), "the exporter"))
     mark_stuck(node, OPERATOR, name)
     return name
+
+
+def made_as_new(node: GpuNode, **settings: str) -> GpuNode:
+    """Undo what a test has done to a node that several share: it has layout `small` again, and the daemon runs."""
+    store = node.cluster.store
+    node.cluster.api.faults.clear()
+    node.cluster.gpus.clear_faults()
+    node.cluster.gpus.change_options(resets="work")
+    node.cluster.gpus.latency(nvmlInitWithFlags=0, nvmlDeviceCreateGpuInstanceWithPlacement=0)
+    unguard(node)
+    store.delete(DEPLOYMENTS, NAMESPACE, "web")
+    for pod in store.list(PODS)[0]:
+        mark_stuck(node, pod["metadata"]["namespace"], pod["metadata"]["name"], None)
+    node.wait(lambda: not node.pods(), "the end of the pods")
+    node.set_layouts(LAYOUTS)
+    deploy = dict.fromkeys(node.deploy_labels)
+    first = {key: value for key, value in node.first_labels.items() if key.startswith(_DEPLOY)}
+    node.patch_node(labels={**deploy, **first}, unschedulable=False)
+    if not node.runs:
+        node.start(**settings)
+    node.becomes("small")
+    node.cluster.wait_ready()
+    node.forget()
+    return node
 
 
 def break_plugin(node: GpuNode) -> Callable[[], None]:

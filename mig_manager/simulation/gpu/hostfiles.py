@@ -6,6 +6,7 @@ lead to them, and need no root to make.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -40,39 +41,55 @@ def render(state: NodeState) -> None:
     if not directory:
         return
     root = Path(directory)
-    wanted = dict(_files(state, root))
+    # Most changes are sessions that open and close, which show nowhere.
+    shown = json.dumps([state["clients"], state["gpus"], state["options"]])
+    version = hashlib.sha256(shown.encode()).hexdigest()
+    known: dict[str, str] = {}
     manifest = root / _MANIFEST
-    known: dict[str, str] = json.loads(manifest.read_text()) if manifest.exists() else {}
-    if wanted == known:
-        return
-    for path in known.keys() - wanted.keys():
+    if manifest.exists():
+        seen, _, text = manifest.read_text().partition("\n")
+        if seen == version:
+            return
+        known = json.loads(text)
+    wanted = dict(_files(state, root))
+    gone = known.keys() - wanted.keys()
+    for path in gone:
         (root / path).unlink(missing_ok=True)
     for path, content in wanted.items():
         if known.get(path) != content:
             _write(root / path, content)
-    _prune(root, known.keys() - wanted.keys(), wanted)
-    manifest.write_text(json.dumps(wanted))
+    _prune(root, gone, wanted)
+    table = root / "proc/driver/nvidia-caps/mig-minors"
+    if not table.exists():
+        _write(table, f"={_mig_minors(state)}")
+    manifest.write_text(f"{version}\n{json.dumps(wanted)}")
 
 
 def _write(path: Path, content: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     kind, text = content[0], content[1:]
+    # A reader must never see half a file.
+    new = path.with_name(f".{path.name}.new")
+    new.unlink(missing_ok=True)  # of a writer that was killed
     if kind == "@":
-        path.unlink(missing_ok=True)
-        path.symlink_to(text)
+        new.symlink_to(text)
     else:
-        new = path.with_name(f".{path.name}.new")
         new.write_text(text)
-        os.replace(new, path)
+    os.replace(new, path)
 
 
 def _prune(root: Path, gone: set[str], wanted: dict[str, str]) -> None:
     """Remove the directories of processes and instances that are no more."""
-    kept = {str(parent) for path in wanted for parent in Path(path).parents}
-    for path in gone:
-        empty = [str(parent) for parent in Path(path).parents if str(parent) not in kept]
-        for parent in empty:
-            shutil.rmtree(root / parent, ignore_errors=True)
+    places = {os.path.dirname(path) for path in gone} - {os.path.dirname(path) for path in wanted}
+    kept = {parent for path in wanted for parent in _parents(path)} if places else set()
+    for place in places:
+        for empty in {place, *_parents(place)} - kept:
+            shutil.rmtree(root / empty, ignore_errors=True)
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := os.path.dirname(path):
+        yield path
 
 
 def _files(state: NodeState, root: Path) -> Iterator[tuple[str, str]]:
@@ -81,7 +98,6 @@ def _files(state: NodeState, root: Path) -> Iterator[tuple[str, str]]:
     numbers += f"{NVIDIA_CAPS_MAJOR} nvidia-caps\n"
     yield "proc/devices", f"=Character devices:\n  1 mem\n{numbers}\nBlock devices:\n"
     yield "proc/stat", f"=btime {BOOT_TIME}\n"
-    yield "proc/driver/nvidia-caps/mig-minors", f"={_mig_minors(state)}"
     for index, gpu in enumerate(state["gpus"]):
         yield from _capabilities(gpu)
         yield from _pci(state, index, gpu)

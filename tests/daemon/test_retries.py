@@ -1,0 +1,114 @@
+"""What a failed run is followed by: another attempt where time may help, and nothing where it cannot."""
+
+from __future__ import annotations
+
+import subprocess
+
+import psutil
+import pytest
+from pynvml import NVML_ERROR_UNKNOWN
+
+from mig_manager.simulation.resources import NODES
+from tests.daemon.conftest import MakeNode
+from tests.daemon.node import OPERATOR, QUICK
+from tests.daemon.workloads import break_plugin, guard, mark_stuck, stick_operand
+
+SMALL = [f"1g.10gb@{start}" for start in range(7)]
+BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
+CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
+
+
+def test_what_may_pass_is_tried_again_and_succeeds_without_another_label(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.2", "MIG_MANAGER_RETRY_LONGEST": "0.4"})
+    node.becomes("small")
+    name = stick_operand(node)
+    node.label("balanced")
+    node.wait_event("OperandTimeout", "Next attempt at")
+    mark_stuck(node, OPERATOR, name, None)
+    node.wait(lambda: node.state == "success", "the retry")
+    assert node.instances == [BALANCED, BALANCED]
+    assert node.status["attempt"] > 1
+    assert node.clients_run
+
+
+def test_evictions_that_stay_refused_are_given_up_after_some_attempts(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(
+        **QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.1", "MIG_MANAGER_RETRY_ATTEMPTS": "2"},
+        MIG_MANAGER_RETRY_LONGEST="0.1",
+    )
+    node.becomes("small")
+    guard(node)
+    node.label("balanced")
+    node.wait(lambda: node.status.get("attempt") == 2 and node.state == "failed", "the second attempt")
+    assert "nextRetryAt" not in node.status
+    node.becomes("small")
+
+
+def test_nobody_is_busy_with_a_retry_that_nobody_asks_for(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_LONGEST": "0.2", "MIG_MANAGER_OPERAND_TIMEOUT": "0.1"})
+    stick_operand(node)
+    node.becomes("small", "failed")
+    node.cluster.store.delete(NODES, None, node.cluster.node)
+    with pytest.raises(subprocess.TimeoutExpired):
+        node.daemon.wait(0.5)
+    before = sum(psutil.Process(node.daemon.pid).cpu_times()[:2])
+    with pytest.raises(subprocess.TimeoutExpired):
+        node.daemon.wait(0.7)
+    assert sum(psutil.Process(node.daemon.pid).cpu_times()[:2]) - before < 0.2
+
+
+def test_resources_that_are_not_advertised_keep_the_layout_and_are_never_a_success(
+    make_node: MakeNode,
+) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.3", "MIG_MANAGER_RETRY_LONGEST": "0.3"})
+    node.becomes("small")
+    node.history.forget()
+    stop = break_plugin(node)
+    status = node.becomes("balanced", "failed")
+    assert (status["reason"], status["phase"]) == ("ResourcesNotAdvertised", "WaitingForResources")
+    assert "no new device plugin pod is Ready" in status["message"]
+    assert node.instances == [BALANCED, BALANCED]
+    assert not node.cordoned
+    assert node.clients_run
+    node.wait(lambda: node.status.get("attempt", 0) >= 3 and node.state == "failed", "more attempts")
+    assert not any(each.layout == "balanced" and each.state == "success" for each in node.history.versions)
+    assert node.terminate() == 0
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.3"})
+    stop()
+    node.wait(lambda: node.state == "success", "the plugin that works again")
+    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+
+
+def test_after_a_failed_rollback_the_node_stays_cordoned_and_nothing_is_done_until_another_wish(
+    make_node: MakeNode,
+) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.1"})
+    node.becomes("small")
+    stop = break_plugin(node)
+    node.cluster.gpus.fail(CREATE, NVML_ERROR_UNKNOWN, times=None)
+    status = node.becomes("balanced", "failed")
+    assert (status["reason"], status["phase"]) == ("RollbackFailed", "Applying")
+    assert "Putting the previous layout back failed too" in status["message"]
+    assert status["message"].endswith("The node stays cordoned.")
+    assert "nextRetryAt" not in status
+    assert node.cordoned
+    assert node.clients_run
+    held = node.instances
+    node.cluster.gpus.clear_faults()
+    node.cluster.gpus.record_calls()
+    assert node.terminate() == 0
+    node.history.forget()
+    node.start(**QUICK)
+    node.wait(lambda: node.history.phases and node.state == "failed", "the restarted daemon to look")
+    assert node.status["message"] == status["message"]
+    assert node.cluster.gpus.calls(changes=True) == []
+    assert node.instances == held
+    stop()
+    node.becomes("small")
+    assert not node.cordoned
+    assert node.instances == [SMALL, SMALL]
