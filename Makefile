@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/mig-manager demo
 
 test: $(STAMP)
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 check: $(STAMP)
 	$(BIN)/ruff check .

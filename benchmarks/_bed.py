@@ -114,14 +114,17 @@ class Bed:
             node["metadata"]["labels"][CONFIG] = layout
             return node
 
+        def end() -> Object | None:
+            """The node as the record has it, once it says how the run ended."""
+            nodes = (change.object for _, change in reversed(changes) if change.resource == NODES)
+            node = next(nodes, None)
+            return node if node is not None and ended(node, layout) else None
+
         try:
             self.cluster.store.update(NODES, None, self.cluster.node, label)
-            self.cluster.wait_for(
-                lambda: ended(self.cluster.node_object(), layout), f"a run for {layout}", timeout=_PATIENCE_S
-            )
+            status = status_of(self.cluster.wait_for(end, f"a run for {layout}", timeout=_PATIENCE_S))
         finally:
             leave()
-        status = status_of(self.cluster.node_object())
         if status["state"] != "success":
             raise RuntimeError(f"{layout}: {status}")
         self.cluster.wait_ready(timeout=_PATIENCE_S)

@@ -2,7 +2,8 @@
 
 The real daemon runs as a process on a simulated node, with the delays with which NVIDIA's mig-manager v0.15.0 was
 measured (mig_manager/simulation/delays.py). benchmarks/_floor.py says what the floor is. Resources are usable
-once the kubelet advertises exactly the new ones; our `success` comes after that, NVIDIA's before.
+once the kubelet advertises exactly the new ones and the node takes pods. Our `success` and the end of the cordon are
+one request, so that it says just that; NVIDIA's manager does not cordon, and its `success` comes earlier.
 
 Goals: under 0.6 s with two GPUs, under 1.0 s with eight.
 
@@ -37,8 +38,6 @@ _WALK = (
     "all-1g.10gb",
     "all-3g.40gb",
     "all-balanced",
-    "all-2g.20gb",
-    "all-balanced",
     "all-1g.10gb",
     "all-disabled",
 )
@@ -63,7 +62,7 @@ class _Measured:
     floor: Floor
     took: float
     """Label to `success`, seconds."""
-    usable: float
+    advertised: float
     """Label to resources."""
     steps: tuple[float, ...]
     """What each of _STEPS took beyond its part of the floor."""
@@ -115,7 +114,7 @@ def _measure(bed: Bed, layout: str) -> _Measured:
         layout=layout,
         floor=floor,
         took=moments[-1] - run.began,
-        usable=moments[-2] - run.began,
+        advertised=moments[-2] - run.began,
         steps=tuple(
             after - before - part
             for before, after, part in zip((run.began, *moments), moments, parts, strict=False)
@@ -204,18 +203,18 @@ def _summary(results: dict[int, list[_Measured]]) -> None:
     rows: list[list[str]] = []
     for count, measured in results.items():
         overheads = [each.overhead for each in measured]
-        usable = [each.usable - each.floor.total for each in measured]
+        advertised = [each.advertised - each.floor.total for each in measured]
         rows.append(
             [
-                f"{count} GPUs, label to `success`",
+                f"{count} GPUs, label to `success` and usable resources",
                 *(f"{value:.2f}" for value in (median(overheads), min(overheads), max(overheads))),
                 f"{_GOALS_S[count]:.1f}",
             ]
         )
         rows.append(
             [
-                f"{count} GPUs, label to usable resources",
-                *(f"{value:.2f}" for value in (median(usable), min(usable), max(usable))),
+                f"{count} GPUs, label to advertised resources",
+                *(f"{value:.2f}" for value in (median(advertised), min(advertised), max(advertised))),
                 "",
             ]
         )

@@ -5,12 +5,11 @@ Run: python docs/generate.py [--check]
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from mig_manager.daemon.settings import Settings, environment_name
+from mig_manager.daemon.usage import default_text
 
 SETTINGS_PAGE = Path(__file__).parent / "settings.md"
 
@@ -21,7 +20,8 @@ The daemon reads its settings from environment variables. Names without the pref
 NVIDIA's own mig-manager, with the same meaning. Times are in seconds; lists are JSON, such as `["a", "b"]`.
 A value that does not fit ends the daemon at its start with exit code 2 and one line that names the variable.
 
-This page is written by `make docs` from `mig_manager/daemon/settings.py`.
+`mig-manager run --help` prints the same list. This page is written by `make docs` from
+`mig_manager/daemon/settings.py`.
 
 | variable | default | meaning |
 | --- | --- | --- |
@@ -32,19 +32,10 @@ def settings_page() -> str:
     """The page, as Markdown."""
     rows = []
     for name, field in Settings.model_fields.items():
-        default = field.get_default(call_default_factory=True)
-        rows.append(f"| `{environment_name(name)}` | {_shown(default)} | {field.description} |\n")
+        default = default_text(name)
+        shown = f"`{default}`" if default else ""
+        rows.append(f"| `{environment_name(name)}` | {shown} | {field.description} |\n")
     return _HEAD + "".join(rows)
-
-
-def _shown(value: Any) -> str:
-    if value is None or value == "":
-        return ""
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, tuple):
-        return f"`{json.dumps(list(value))}`"
-    return f"`{value:g}`" if isinstance(value, float) else f"`{value}`"
 
 
 def main() -> int:

@@ -21,8 +21,10 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    app.command("checkpoint", epilog=_EXAMPLES)(checkpoint)
-    app.command("restore", epilog=_EXAMPLES)(restore)
+    app.command("checkpoint", epilog=_EXAMPLES, short_help="Write what the GPUs hold into a file.")(
+        checkpoint
+    )
+    app.command("restore", epilog=_EXAMPLES, short_help="Bring back what a checkpoint holds.")(restore)
 
 
 def checkpoint(

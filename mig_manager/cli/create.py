@@ -28,7 +28,9 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command("create", epilog=_EXAMPLES)(create)
+    app.command("create", epilog=_EXAMPLES, short_help="Create instances beside those that are there.")(
+        create
+    )
 
 
 def create(

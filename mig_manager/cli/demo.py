@@ -30,7 +30,9 @@ _OURS = ("gpus.json", "kubeconfig", "daemon.log")
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command("demo", epilog=_EXAMPLES)(demo)
+    app.command("demo", epilog=_EXAMPLES, short_help="Play a story on a simulated cluster, or keep it up.")(
+        demo
+    )
 
 
 def demo(

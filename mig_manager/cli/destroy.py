@@ -28,7 +28,7 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command("destroy", epilog=_EXAMPLES)(destroy)
+    app.command("destroy", epilog=_EXAMPLES, short_help="Destroy single instances.")(destroy)
 
 
 def destroy(

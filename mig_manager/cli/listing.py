@@ -27,9 +27,13 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Register the commands."""
-    app.command("profiles", epilog=_EXAMPLES)(profiles)
-    app.command("placements", epilog=_EXAMPLES)(placements)
-    app.command("instances", epilog=_EXAMPLES)(instances)
+    app.command("profiles", epilog=_EXAMPLES, short_help="List the profiles, and how many more fit.")(
+        profiles
+    )
+    app.command("placements", epilog=_EXAMPLES, short_help="List where instances may lie, and could now.")(
+        placements
+    )
+    app.command("instances", epilog=_EXAMPLES, short_help="List the instances that are there.")(instances)
 
 
 def profiles(

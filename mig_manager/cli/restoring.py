@@ -14,6 +14,7 @@ from mig_manager.planning.compute import change_compute, new_compute
 from mig_manager.planning.explain import gpu_words
 from mig_manager.planning.geometry import GpuGeometry, InstanceProfile
 from mig_manager.planning.limits import binding_limits
+from mig_manager.planning.profiles import in_order
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, Inventory
 
 
@@ -65,7 +66,7 @@ def _misfits(saved: SavedInstance, geometry: GpuGeometry) -> Iterator[str]:
     where = saved.field.place
     profile = _profile(saved, geometry)
     if profile is None:
-        offered = ", ".join(f"{each.enum} ({each.name})" for each in geometry.profiles)
+        offered = ", ".join(f"{each.enum} ({each.name})" for each in in_order(geometry.profiles))
         named = f" ({saved.name})" if saved.name else ""
         yield f"{where}.ProfileID: found {saved.enum}{named}; {geometry.model} has {offered}"
         return

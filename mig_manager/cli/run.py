@@ -12,6 +12,7 @@ def add_to(app: typer.Typer) -> None:
     """Register the command."""
     app.command(
         "run",
+        short_help="Run the daemon of this node; `run --help` lists its settings.",
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(run)

@@ -15,7 +15,7 @@ from mig_manager.layouts.suggest import guess_profile, nearest
 from mig_manager.planning.explain import gpu_words
 from mig_manager.planning.geometry import GpuGeometry, InstanceProfile
 from mig_manager.planning.hand import instance_words
-from mig_manager.planning.profiles import resolve_profile
+from mig_manager.planning.profiles import in_order, resolve_profile
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, Inventory
 
 _NUMBER = re.compile(r"\d{1,6}", re.ASCII)
@@ -107,7 +107,7 @@ def resolve_word(word: ProfileWord, state: GpuState) -> tuple[InstanceProfile, i
     for profile in geometry.profiles:
         if profile.profile_id == word.wanted:
             return profile, profile.name.gpu_slices
-    there = ", ".join(f"{profile.profile_id} ({profile.name})" for profile in geometry.profiles)
+    there = ", ".join(f"{profile.profile_id} ({profile.name})" for profile in in_order(geometry.profiles))
     near = nearest(str(word.wanted), (str(profile.profile_id) for profile in geometry.profiles), 1)
     raise MigManagerError(
         Reason.UNSUPPORTED_PROFILE,

@@ -8,6 +8,7 @@ from operator import attrgetter
 
 from mig_manager.cli.documents import Document, devices_of, known_uuid
 from mig_manager.planning.geometry import InstanceProfile, Placement
+from mig_manager.planning.profiles import in_order
 from mig_manager.planning.room import free_places, room_for
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState
 
@@ -135,9 +136,7 @@ def instance_document(states: Sequence[GpuState]) -> Document:
 
 
 def _offers(state: GpuState) -> list[InstanceProfile]:
-    """In the order of nvidia-smi: smaller ones first, variants behind the plain ones."""
-    profiles = state.geometry.profiles if state.geometry is not None else ()
-    return sorted(profiles, key=lambda p: (p.name.gpu_slices, p.name.memory_gb, p.name.suffix))
+    return in_order(state.geometry.profiles) if state.geometry is not None else []
 
 
 def _profile_cells(state: GpuState, profile: InstanceProfile) -> tuple[str, ...]:

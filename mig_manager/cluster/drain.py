@@ -197,17 +197,21 @@ class _Drain:
                 self._ending(case)
 
     def _refused(self, case: _Case, refusal: Refusal) -> None:
-        if refusal.obstacle != case.obstacle:
-            words = f"Pod {case.pod} cannot be evicted yet: {refusal.obstacle}"
-            logger.info("{}", words)
-            self._hindered(words)
+        self._held_up(case, refusal.obstacle)
         case.passed = None
-        case.obstacle = refusal.obstacle
         case.failures += refusal.failure
         if refusal.final or case.failures >= self._options.failures:
             raise self._blocked("refused for good")
         pause_s = refusal.pause_s or self._options.retry_s
         case.next_try = time.monotonic() + pause_s * random.uniform(1.0, 1.2)
+
+    def _held_up(self, case: _Case, obstacle: str) -> None:
+        """Note what a pod has to wait for, and tell it if it is news."""
+        if obstacle != case.obstacle:
+            words = f"Pod {case.pod} cannot be evicted yet: {obstacle}"
+            logger.info("{}", words)
+            self._hindered(words)
+        case.obstacle = obstacle
 
     def _act(self) -> None:
         """Send what is due: dry runs first, and evictions once all of those were accepted."""
@@ -215,7 +219,7 @@ class _Drain:
         waiting = [case for case in self._cases.values() if case.gone_by is None]
         for case in waiting:
             if case.pod.bare and not self._options.bare_pods:
-                case.obstacle = "it has no controller that would bring it back"
+                self._held_up(case, "it has no controller that would bring it back")
             elif self._options.mode is DrainMode.DELETE:
                 case.passed = now
         if self._rehearsing:

@@ -126,10 +126,12 @@ def _single(gpus: tuple[GpuShape, ...]) -> Mapping[str, int]:
 
 
 def _mismatch(strategy: str, what: str) -> MigManagerError:
+    other = "" if strategy == "mixed" else "set the strategy to 'mixed', "
+    remedies = f"{other}choose a layout that suits it, or set MIG_MANAGER_CHECK_STRATEGY=false"
     return MigManagerError(
         Reason.STRATEGY_MISMATCH,
         f"the device plugin's MIG strategy on this node is {strategy!r}, and the layout does not suit it: {what}. "
-        "Set the strategy to 'mixed', choose a layout that suits it, or set MIG_MANAGER_CHECK_STRATEGY=false",
+        f"What helps: {remedies}",
     )
 
 

@@ -62,8 +62,8 @@ class ConfigMapSource:
 
     def _parse(self, data: Mapping[str, str]) -> BookState:
         if self._key not in data:
-            keys = ", ".join(sorted(data)) or "no keys at all"
-            message = f"ConfigMap {self._place} has no key {self._key!r}; it has {keys}"
+            keys = ", ".join(map(repr, sorted(data))) or "none"
+            message = f"ConfigMap {self._place} has no key {self._key!r}; its keys: {keys}"
             return BookState(problem=MigManagerError(Reason.INVALID_LAYOUT, message))
         return _parsed(lambda: parse_layouts(data[self._key], file=f"{self._place}/{self._key}"))
 

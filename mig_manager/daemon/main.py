@@ -22,6 +22,7 @@ from mig_manager.daemon.books import BookSource, ConfigMapSource, FileSource
 from mig_manager.daemon.log import set_up_logging
 from mig_manager.daemon.settings import Settings, SettingsError, load_settings
 from mig_manager.daemon.site import Site
+from mig_manager.daemon.usage import heed
 from mig_manager.daemon.wish import Wishes
 from mig_manager.errors import MigManagerError
 from mig_manager.gpu.nvml import NvmlSource
@@ -36,8 +37,10 @@ _FIRST_LOOK = 10.0
 def main() -> None:
     """Run the daemon until SIGTERM or SIGINT.
 
-    Exit code 2: the settings or the credentials do not fit. 1: it could not go on, or not end in order in time.
+    Exit code 2: the arguments, settings or credentials do not fit. 1: it could not go on, or not end in order in
+    time.
     """
+    heed(sys.argv[1:])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     try:
         settings = load_settings()

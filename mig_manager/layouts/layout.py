@@ -14,10 +14,10 @@ class Source:
 
     file: str
     line: int
-    """1 for the first line."""
+    """1 for the first line; 0 for the file as a whole, and `str()` then gives `config.yaml`."""
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{self.file}:{self.line}" if self.line else self.file
 
 
 @dataclass(frozen=True, slots=True)

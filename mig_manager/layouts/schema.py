@@ -61,7 +61,7 @@ def read_layouts(path: Path) -> LayoutBook:
         data = path.read_bytes()
     except OSError as error:
         problem = f"cannot be read: {error.strerror or error}"
-        raise LayoutFileError([Finding(Source(file, 1), "", problem)]) from None
+        raise LayoutFileError([Finding(Source(file, 0), "", problem)]) from None
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:

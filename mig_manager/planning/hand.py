@@ -11,7 +11,7 @@ from mig_manager.planning.explain import gpu_words, run_words
 from mig_manager.planning.geometry import ComputeProfile, GpuGeometry, InstanceProfile, Placement
 from mig_manager.planning.plan import GpuPlan, KeptInstance, NewComputeInstance, NewInstance
 from mig_manager.planning.planner import mode_change
-from mig_manager.planning.room import arrange, broken_limits, disjoint, free_places
+from mig_manager.planning.room import arrange, broken_limits, disjoint, free_places, lies_somewhere
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState
 
 
@@ -121,7 +121,8 @@ def _no_room(state: GpuState, geometry: GpuGeometry, wanted: Sequence[NewByHand]
     there = (
         ", ".join(f"{each.profile} at {run_words(each.placement)}" for each in state.instances) or "nothing"
     )
-    broken = broken_limits(state, geometry, [(new.profile, new.start) for new in wanted])
+    pairs = [(new.profile, new.start) for new in wanted]
+    broken = broken_limits(state, geometry, pairs) if lies_somewhere(state, pairs) else ()
     if broken:
         why = f"that makes more {broken[0].what} than the {broken[0].most} that it can have"
     else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.layouts.suggest import nearest
@@ -52,6 +54,11 @@ def resolve_profile(geometry: GpuGeometry, wanted: MigProfile) -> InstanceProfil
     return profile
 
 
+def in_order(profiles: Iterable[InstanceProfile]) -> list[InstanceProfile]:
+    """Profiles as nvidia-smi lists them: smaller ones first, variants behind the plain ones."""
+    return sorted(profiles, key=lambda each: (each.name.gpu_slices, each.name.memory_gb, each.name.suffix))
+
+
 def same_profile(profile: InstanceProfile, instance: GpuInstance) -> bool:
     """Whether a GPU instance that is there has that profile, by its id or by the driver's name."""
     return instance.profile_id == profile.profile_id or instance.profile == profile.name
@@ -68,7 +75,7 @@ def _same_kind(name: MigProfile, wanted: MigProfile) -> bool:
 def _no_such_profile(geometry: GpuGeometry, wanted: MigProfile) -> str:
     if not geometry.profiles:
         return f"{geometry.model} has no profile {wanted}: the driver lists none at all"
-    names = [str(profile.name) for profile in geometry.profiles]
+    names = [str(profile.name) for profile in in_order(geometry.profiles)]
     near = nearest(str(wanted.gpu_instance), names, 1)
     return f"{geometry.model} has no profile {wanted}; it has {', '.join(names)}.{_hint(near, wanted)}"
 

@@ -65,11 +65,12 @@ def arrange(state: GpuState, wanted: Sequence[Wanted]) -> tuple[Placement, ...] 
         lost = sum(bool(place.mask & taken) for place in open_places)
         return lost, sorted(places), list(places)
 
-    choices = [
-        [place for place in free_places(state, profile) if start in (None, place.start)]
-        for profile, start in wanted
-    ]
-    return min(islice(disjoint(choices), _MOST_ARRANGEMENTS), key=worth, default=None)
+    return min(islice(disjoint(_choices(state, wanted)), _MOST_ARRANGEMENTS), key=worth, default=None)
+
+
+def lies_somewhere(state: GpuState, wanted: Sequence[Wanted]) -> bool:
+    """Whether there are memory slices for all of them, whatever other limits say."""
+    return next(disjoint(_choices(state, wanted)), None) is not None
 
 
 def disjoint(choices: Sequence[Sequence[Placement]]) -> Iterator[tuple[Placement, ...]]:
@@ -91,6 +92,14 @@ def disjoint(choices: Sequence[Sequence[Placement]]) -> Iterator[tuple[Placement
             yield from place(step + 1, taken | place_.mask)
 
     yield from place(0, 0)
+
+
+def _choices(state: GpuState, wanted: Sequence[Wanted]) -> list[list[Placement]]:
+    """The places that each could have alone."""
+    return [
+        [place for place in free_places(state, profile) if start in (None, place.start)]
+        for profile, start in wanted
+    ]
 
 
 def _occupied(state: GpuState) -> int:

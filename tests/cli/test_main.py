@@ -32,6 +32,7 @@ def test_help_names_every_command_and_the_exit_codes(cli: Cli) -> None:
     commands = ("plan", "apply", "assert", "export", "checkpoint", "restore", "create", "run", "demo")
     for word in (*commands, "Exit codes"):
         assert word in ended.out
+    assert "..." not in ended.out.partition("Commands:")[2], "no sentence is cut off"
     assert cli() == ended, "no arguments ask for help"
 
 

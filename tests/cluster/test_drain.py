@@ -22,10 +22,19 @@ QUICK = DrainOptions(timeout_s=0.6, cap_s=0.6, margin_s=0.2, retry_s=0.1)
 PATIENT = DrainOptions(timeout_s=20, margin_s=10, retry_s=0.1)
 
 
-def drained(cluster: Cluster, options: DrainOptions = PATIENT) -> DrainReport:
+def drained(
+    cluster: Cluster, options: DrainOptions = PATIENT, hindered: Callable[[str], None] = lambda obstacle: None
+) -> DrainReport:
     """Drain the GPU pods of the node."""
     with cluster.watching() as pods:
-        return drain(cluster.api, pods, lambda: gpu_pods(pods.objects.values()), options, cluster.signal)
+        return drain(
+            cluster.api,
+            pods,
+            lambda: gpu_pods(pods.objects.values()),
+            options,
+            cluster.signal,
+            hindered=hindered,
+        )
 
 
 def refused(cluster: Cluster, options: DrainOptions = QUICK) -> MigManagerError:
@@ -174,8 +183,16 @@ def test_a_pod_without_a_controller_blocks_unless_the_settings_say_otherwise(clu
 def test_a_blocking_pod_that_its_user_deletes_lets_the_drain_go_on(cluster: Cluster) -> None:
     cluster.run_pod("notebook", owner=None)
     cluster.run_pod("free")
-    later(0.3, lambda: cluster.api.delete(cluster.path("pods", "notebook")))
-    assert {pod.name for pod in drained(cluster).gone} == {"notebook", "free"}
+    told: list[str] = []
+
+    def hear(obstacle: str) -> None:
+        told.append(obstacle)
+        later(0.3, lambda: cluster.api.delete(cluster.path("pods", "notebook")))
+
+    assert {pod.name for pod in drained(cluster, hindered=hear).gone} == {"notebook", "free"}
+    assert told == [
+        f"Pod {cluster.namespace}/notebook cannot be evicted yet: it has no controller that would bring it back"
+    ]
 
 
 def test_daemon_set_and_mirror_pods_are_left_and_reported(cluster: Cluster, simulation: ApiServer) -> None:

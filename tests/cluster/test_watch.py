@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -315,7 +315,7 @@ def forwarding(port: int, target: int) -> Iterator[None]:
     """Passes connections on one port to another."""
 
     def pump(source: socket.socket, sink: socket.socket) -> None:
-        with source, sink:
+        with source, sink, suppress(OSError):
             while received := source.recv(4096):
                 sink.sendall(received)
 

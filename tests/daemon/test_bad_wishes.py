@@ -115,7 +115,9 @@ def test_a_config_map_that_lacks_the_key_names_those_that_it_has(make_node: Make
     node.start(MIG_MANAGER_CONFIG_MAP_KEY="layouts.yaml")
     status = node.becomes("small", "failed")
     assert status["reason"] == "InvalidLayout"
-    assert f"{NAMESPACE}/{CONFIG_MAP} has no key 'layouts.yaml'; it has {CONFIG_KEY}" in status["message"]
+    assert (
+        f"{NAMESPACE}/{CONFIG_MAP} has no key 'layouts.yaml'; its keys: {CONFIG_KEY!r}" in status["message"]
+    )
 
 
 def test_without_a_config_map_the_layouts_of_the_hardware_are_all_there_is(make_node: MakeNode) -> None:

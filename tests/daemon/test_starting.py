@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from mig_manager.daemon.settings import SettingsError, load_settings
+from mig_manager.daemon.settings import Settings, SettingsError, environment_name, load_settings
 from mig_manager.simulation.resources import NODES
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import PATIENCE, GpuNode
@@ -33,6 +35,30 @@ def test_a_setting_that_does_not_fit_is_named(
     with pytest.raises(SettingsError) as error:
         load_settings()
     assert str(error.value).startswith(message)
+
+
+def daemon(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A daemon that has no settings."""
+    command = [sys.executable, "-m", "mig_manager.daemon", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_help_lists_every_setting_with_its_default() -> None:
+    told = daemon("--help")
+    assert (told.returncode, told.stderr) == (0, "")
+    listed = [line.strip() for line in told.stdout.splitlines()]
+    assert "NODE_NAME" in listed
+    assert "MIG_MANAGER_DRAIN_MODE=evict" in listed
+    assert "MIG_MANAGER_PARALLEL_GPUS=true" in listed
+    names = {line.partition("=")[0] for line in listed}
+    assert [field for field in Settings.model_fields if environment_name(field) not in names] == []
+
+
+def test_an_argument_is_refused_and_told_where_settings_belong() -> None:
+    told = daemon("--config-file", "layouts.yaml")
+    assert (told.returncode, told.stdout) == (2, "")
+    assert "'--config-file'" in told.stderr
+    assert "environment variables" in told.stderr
 
 
 def test_settings_and_credentials_that_do_not_fit_end_it_with_one_message(

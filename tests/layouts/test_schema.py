@@ -209,7 +209,7 @@ def test_a_file_that_is_no_layout_file_is_named(tmp_path: Path, content: bytes, 
 def test_an_unreadable_file_is_named(tmp_path: Path, name: str, why: str) -> None:
     with pytest.raises(LayoutFileError) as error:
         read_layouts(tmp_path / name)
-    assert str(error.value) == f"{tmp_path / name}:1: cannot be read: {why}"
+    assert str(error.value) == f"{tmp_path / name}: cannot be read: {why}"
 
 
 def test_a_file_with_a_byte_order_mark_and_windows_line_ends_is_read(tmp_path: Path) -> None:
