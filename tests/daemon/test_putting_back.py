@@ -35,7 +35,7 @@ JOURNAL = "mig-manager/journal"
 @pytest.fixture
 def node(used_node: GpuNode) -> GpuNode:
     """A node with layout `small`."""
-    return made_as_new(used_node, **QUICK)
+    return made_as_new(used_node, QUICK)
 
 
 def endless(node: GpuNode) -> None:
@@ -81,13 +81,6 @@ CASES = [
         "NvmlError",
         "Applying",
         ("previous layout is back",),
-    ),
-    Case(
-        "destroy that lies",
-        fault("nvmlGpuInstanceDestroy", 0, times=None, gpu=0),
-        "GpuInUse",
-        "Applying",
-        ("GPU 0",),
     ),
     Case(
         "create that lies",

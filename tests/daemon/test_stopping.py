@@ -135,7 +135,7 @@ def test_a_call_that_does_not_come_back_does_not_hold_the_end_up(node: GpuNode) 
     assert JOURNAL in node.annotations
 
 
-KILLS = ["Validating", "Cordoning", "PausingOperands", "Applying", "ResumingOperands"]
+KILLS = ["Cordoning", "PausingOperands", "Applying", "ResumingOperands"]
 
 
 @pytest.mark.parametrize("phase", KILLS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import DAEMON_SETS, DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
@@ -78,8 +79,13 @@ def stick_operand(node: GpuNode) -> str:
     return name
 
 
-def made_as_new(node: GpuNode, **settings: str) -> GpuNode:
-    """Undo what a test has done to a node that several share: it has layout `small` again, and the daemon runs."""
+def made_as_new(
+    node: GpuNode, settings: Mapping[str, str] = MappingProxyType({}), *, at_rest: bool = False
+) -> GpuNode:
+    """Undo what a test has done to a node that several share: it has layout `small` again, and the daemon runs.
+
+    `settings` are for a daemon that has to be started. `at_rest`: any layout that has been applied will do.
+    """
     store = node.cluster.store
     node.cluster.api.faults.clear()
     node.cluster.gpus.clear_faults()
@@ -104,7 +110,8 @@ def made_as_new(node: GpuNode, **settings: str) -> GpuNode:
     deploy = dict.fromkeys(node.deploy_labels)
     first = {key: value for key, value in node.first_labels.items() if key.startswith(_DEPLOY)}
     node.patch_node(labels={**deploy, **first}, unschedulable=False)
-    node.becomes("small")
+    if not at_rest or node.state is None:
+        node.becomes("small")
     node.cluster.wait_ready()
     node.forget()
     return node
