@@ -140,11 +140,19 @@ class GpuClients:
         devices = expected_devices(inventory, self._strategy)
         self._resources.wait(lambda: self._expected(counts), deadline, fresh=True, devices=devices)
 
-    def await_former_resources(self) -> None:
-        """Wait a while until the kubelet advertises what it did before the run."""
+    def await_what_is_there(self, inventory: Inventory | None) -> None:
+        """Wait a while until the kubelet advertises GPUs that are not as anybody wanted them.
+
+        Args:
+            inventory: what they are; None: as before the run.
+        """
         journal = self._report.journal
-        if journal is not None and self._has_plugin:
+        if journal is None or not self._has_plugin:
+            return
+        if inventory is None:
             self._shown_in_time(journal.allocatable, fresh=False)
+        elif (counts := self._counts(inventory)) is not None:
+            self._shown_in_time(self._expected(counts), fresh=False)
 
     def advertised_truly(self, inventory: Inventory | None) -> bool:
         """Whether, within a while, the kubelet advertises GPUs that are not as anybody wanted them."""

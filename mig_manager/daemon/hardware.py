@@ -31,6 +31,8 @@ class Hardware:
         self._claim = ExitStack()
         self.inventory: Inventory | None = None
         """The GPUs as last read; None before that, and where they could not be read any more."""
+        self.seen = False
+        """Whether they have been read at all."""
         self.changed = recovering is not None
         """Whether the GPUs may be other than before the run, so that somebody has to go on with it."""
         self.worked = False
@@ -80,6 +82,7 @@ class Hardware:
         except MigManagerError as error:
             again = f"It is looked for again every {self._site.settings.driver_retry:g} s."
             raise MigManagerError(error.reason, f"{error.message} {again}") from error
+        self.seen = True
         self._site.wishes.learn(self.inventory)
         if self._recovering is not None:
             self.changed = self.worked = gpus_before(self.inventory) != self._recovering.gpus

@@ -33,9 +33,6 @@ from mig_manager.host.driver import find_library
 _FIRST_LOOK = 10.0
 """Seconds that the start waits for the layouts before it goes on without them."""
 
-_LAST_WAY_OUT = 18.0
-"""Seconds after SIGTERM at which the process ends however far it is; before Kubernetes kills it."""
-
 
 def main() -> None:
     """Run the daemon until SIGTERM or SIGINT.
@@ -61,7 +58,9 @@ def serve(settings: Settings, api: Api) -> None:
     waker = Signal()
     with ExitStack() as stack:
         stack.enter_context(api)
-        watching = WatchOptions(settings.watch_seconds)
+        watching = WatchOptions(
+            stream_s=settings.watch_seconds, silence_s=max(1.0, settings.watch_seconds / 9)
+        )
         node = stack.enter_context(watch_node_meta(api, settings.node_name, waker, watching))
         user = _user_layouts(settings, api, waker, watching, stack)
         events = EventRecorder(api, settings.node_name)
@@ -77,7 +76,9 @@ def serve(settings: Settings, api: Api) -> None:
             new_worker=lambda: _worker(settings),
         )
         agent = Agent(site, lambda: node.sole)
-        threading.Thread(target=_end_on_signal, args=(agent,), name="signals", daemon=True).start()
+        threading.Thread(
+            target=_end_on_signal, args=(agent, settings.stop_timeout), name="signals", daemon=True
+        ).start()
         try:
             agent.serve()
         except MigManagerError as error:
@@ -124,11 +125,11 @@ def _worker(settings: Settings) -> GpuWorker:
     return GpuWorker(source, options=options)
 
 
-def _end_on_signal(agent: Agent) -> None:
+def _end_on_signal(agent: Agent, timeout_s: float) -> None:
     number = signal.sigwait({signal.SIGTERM, signal.SIGINT})
     logger.info("{}: ending", signal.Signals(number).name)
     agent.stop()
-    time.sleep(_LAST_WAY_OUT)
+    time.sleep(timeout_s)
     # Something does not come back: a reset, an NVML call, the API server. The journal on the Node has everything.
-    logger.warning("not ended within {:g} s: leaving at once; the next start goes on", _LAST_WAY_OUT)
+    logger.warning("not ended within {:g} s: leaving at once; the next start goes on", timeout_s)
     os._exit(1)

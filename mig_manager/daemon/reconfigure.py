@@ -24,6 +24,7 @@ from mig_manager.daemon.advertised import expected_resources, shapes_wanted, sha
 from mig_manager.daemon.clients import GpuClients, plugin_operand
 from mig_manager.daemon.fresh import Advertised
 from mig_manager.daemon.hardware import Hardware
+from mig_manager.daemon.interrupts import Interrupts, StoppingError, WishChangedError
 from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
@@ -38,14 +39,6 @@ _SYNC_PATIENCE = 60.0
 """Seconds that a run waits to see the pods of its node."""
 _LAST_PATIENCE = 5.0
 """Seconds for each change of the Node once the daemon has been asked to end."""
-
-
-class WishChangedError(Exception):
-    """The label or the layout changed while a run waited; it starts over."""
-
-
-class StoppingError(Exception):
-    """The daemon has been asked to end."""
 
 
 @dataclass(slots=True)
@@ -70,8 +63,7 @@ class Run:
         self._kubelet = PodResources(
             site.settings.pod_resources_socket or find_socket(site.settings.host_root_mount)
         )
-        self._stop = False
-        self._may_start_over = False
+        self._interrupts = Interrupts(lambda: site.wishes.of(asked()) != self.wish)
         self._may_uncordon = True
         self._failed_in: Phase | None = None
         self.wish: Wish | None = None
@@ -89,7 +81,7 @@ class Run:
         with ExitStack() as undo:
             undo.enter_context(self._gpus)
             undo.enter_context(self._kubelet)
-            signal.interrupt = self._look_up
+            signal.interrupt = self._interrupts.check
             undo.callback(setattr, signal, "interrupt", None)
             told = undo.enter_context(self._told())
             if self._report.journal is not None:
@@ -104,7 +96,7 @@ class Run:
 
     def stop(self) -> None:
         """Ask the run to end soon. Safe in any thread."""
-        self._stop = True
+        self._interrupts.stopping = True
         self._report.patience = _LAST_PATIENCE
         self._gpus.stop()
         self._site.signal.notify()
@@ -163,7 +155,7 @@ class Run:
     # Step 2: the journal and the cordon, in one request. From here on the node is ours.
 
     def _reserve(self, undo: ExitStack) -> None:
-        self._look_up()
+        self._interrupts.check()
         self._gpus.claim()
         self._report.change(Phase.CORDONING, self._cordon, known=True)
         self._follow(undo)
@@ -199,7 +191,7 @@ class Run:
 
     def _settled(self) -> NodePlan:
         """Let pods that were bound before the cordon arrive, then look again: that plan is carried out."""
-        with self._free_to_start_over():
+        with self._interrupts.free_to_start_over():
             self._tenants.settle()
         plan = self._prove(self._tenants.held())
         words = f"{self._report.wish.layout}: {plan_in_words(plan)}"
@@ -214,7 +206,7 @@ class Run:
         if not self._tenants.in_the_way(plan, inventory):
             return
         self._report.say(Phase.DRAINING)
-        with self._free_to_start_over():
+        with self._interrupts.free_to_start_over():
             gone = self._tenants.leave(plan, inventory, self._hindered)
         if gone:
             self._report.event("Drained", f"gone: {name_pods(gone)}")
@@ -245,8 +237,11 @@ class Run:
                 clients.resume(changed=False)
             raise
         except MigManagerError as failure:
+            if not self._gpus.seen:
+                # What an earlier process has done to them is not known yet; it is put back once they can be read.
+                raise
             error = self._gpus.restored(failure, clients.paused)
-            if error.reason is Reason.INTERRUPTED and self._stop:
+            if error.reason is Reason.INTERRUPTED and self._interrupts.stopping:
                 raise StoppingError from error
             try:
                 started = clients.resume(changed=self._gpus.worked)
@@ -254,7 +249,7 @@ class Run:
                     if error.reason is Reason.ROLLBACK_FAILED:
                         self._may_uncordon = clients.advertised_truly(self._gpus.inventory)
                     elif started:
-                        clients.await_former_resources()
+                        clients.await_what_is_there(self._gpus.inventory if self._gpus.changed else None)
             except MigManagerError as second:
                 logger.error("not everything could be put back: {}", second.message)
             raise error from failure
@@ -265,11 +260,11 @@ class Run:
 
     def _repartition(self) -> None:
         self._report.say(Phase.APPLYING)
-        self._look_up()
+        self._interrupts.check()
         try:
             self._gpus.repartition()
         except MigManagerError as error:
-            if error.reason is Reason.INTERRUPTED and self._stop:
+            if error.reason is Reason.INTERRUPTED and self._interrupts.stopping:
                 raise StoppingError from None
             raise
 
@@ -297,21 +292,3 @@ class Run:
         self._report.conclude(
             told.outcome, self._gpus.inventory, uncordon=self._may_uncordon, superseded=superseded
         )
-
-    # Waiting.
-
-    @contextmanager
-    def _free_to_start_over(self) -> Iterator[None]:
-        """Within the block, a changed wish ends every wait."""
-        self._may_start_over = True
-        try:
-            yield
-        finally:
-            self._may_start_over = False
-
-    def _look_up(self) -> None:
-        """Called before each look of each wait."""
-        if self._stop:
-            raise StoppingError
-        if self._may_start_over and self._site.wishes.of(self._asked()) != self.wish:
-            raise WishChangedError

@@ -178,6 +178,11 @@ class Settings(BaseSettings):
         description="Attempts at draining or freeing GPUs before only a change starts another.",
     )
 
+    stop_timeout: Seconds = Field(
+        default=18.0,
+        description="How long after SIGTERM the daemon leaves however far it is, such as while a driver call hangs; "
+        "shorter than the pod's grace period.",
+    )
     watch_seconds: Seconds = Field(
         default=45.0,
         description="The longest time for one stream of a watch; a connection that died silently is noticed a "

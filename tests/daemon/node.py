@@ -25,15 +25,6 @@ CONFIG = "nvidia.com/mig.config"
 STATE = "nvidia.com/mig.config.state"
 OPERATOR = "gpu-operator"
 PATIENCE = 30.0
-QUICK = {
-    "MIG_MANAGER_DRAIN_TIMEOUT": "0.5",
-    "MIG_MANAGER_DRAIN_MARGIN": "0.5",
-    "MIG_MANAGER_OPERAND_TIMEOUT": "0.5",
-    "MIG_MANAGER_RESOURCES_TIMEOUT": "1.5",
-    "MIG_MANAGER_IN_USE_WINDOW": "0.3",
-    "MIG_MANAGER_RETRY_FIRST": "600",
-}
-"""Settings with which failures come soon, and retries do not come."""
 ROOT = Path(__file__).parents[2]
 
 LAYOUTS = """\
@@ -78,6 +69,7 @@ class GpuNode:
         options.setdefault("delays", Delays.fast())
         self.cluster = SimulatedCluster(directory, layouts=layouts, workloads=workloads, **options)
         self.log = directory / "daemon.log"
+        self.log.touch()
         self.environment: dict[str, str] = {}
         self._daemon: subprocess.Popen[bytes] | None = None
         self._log_from = 0

@@ -25,7 +25,7 @@ def node(used_node: GpuNode) -> GpuNode:
 
 FAULTS = {
     "409": replace(PATCH, status=409),
-    "429": replace(PATCH, status=429, retry_after_s=1),
+    "429": replace(PATCH, status=429),
     "500": replace(PATCH, status=500),
     "503 in plain text": replace(PATCH, status=503, text="upstream connect error"),
     "no answer": replace(PATCH, how="drop"),
@@ -76,7 +76,7 @@ def test_a_label_that_is_set_while_a_watch_breaks_is_acted_on(node: GpuNode, tro
 
 def test_a_label_that_is_set_while_a_watch_is_silent_is_acted_on(make_node: MakeNode) -> None:
     node = make_node()
-    node.start(MIG_MANAGER_WATCH_SECONDS="1.5")
+    node.start(MIG_MANAGER_WATCH_SECONDS="1")
     node.becomes("small")
     node.eventually(lambda: node.cluster.api.disturb_watches("silent") >= 2)
     node.becomes("balanced")

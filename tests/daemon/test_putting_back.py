@@ -13,8 +13,9 @@ from mig_manager.simulation.objects import Change
 from mig_manager.simulation.resources import NODES
 from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import OPERATOR, QUICK, GpuNode
+from tests.daemon.node import OPERATOR, GpuNode
 from tests.daemon.workloads import (
+    QUICK,
     guard,
     made_as_new,
     mark_stuck,

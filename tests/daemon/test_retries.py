@@ -10,8 +10,8 @@ from pynvml import NVML_ERROR_UNKNOWN
 
 from mig_manager.simulation.resources import NODES
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import OPERATOR, QUICK
-from tests.daemon.workloads import break_plugin, guard, mark_stuck, stick_operand
+from tests.daemon.node import OPERATOR
+from tests.daemon.workloads import QUICK, break_plugin, guard, mark_stuck, stick_operand
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]

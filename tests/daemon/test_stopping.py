@@ -122,12 +122,16 @@ def test_once_gpus_have_changed_the_journal_stays_and_the_next_start_completes_t
     assert JOURNAL not in node.annotations
 
 
-def test_a_call_that_does_not_come_back_does_not_hold_the_end_up_for_ever(node: GpuNode) -> None:
-    node.cluster.gpus.fail(CREATE, None, seconds=60)
+def test_a_call_that_does_not_come_back_does_not_hold_the_end_up(node: GpuNode) -> None:
+    assert node.terminate() == 0
+    node.start(MIG_MANAGER_STOP_TIMEOUT="1.5")
+    node.cluster.gpus.fail("nvmlGpuInstanceDestroy", None, seconds=60, gpu=1)
     node.label("balanced")
-    node.eventually(lambda: any("Destroy" in call.function for call in node.cluster.gpus.calls(changes=True)))
+    hangs = "nvmlComputeInstanceDestroy"  # The call before.
+    node.eventually(lambda: any((c.function, c.gpu) == (hangs, 1) for c in node.cluster.gpus.calls()))
     node.daemon.terminate()
-    node.daemon.wait(20)
+    assert node.daemon.wait(10) == 1
+    assert "not ended within 1.5 s" in node.logged()
     assert JOURNAL in node.annotations
 
 
@@ -171,6 +175,23 @@ def test_after_a_kill_in_the_apply_a_wish_that_is_gone_brings_the_previous_layou
     assert node.deploy_labels == deploy_labels
     node.wait(lambda: node.allocatable == {"mig-1g.10gb": 14}, "the resources as before")
     node.wait(lambda: node.state == ("failed" if label else None), "the last word")
+
+
+def test_after_a_kill_in_the_apply_nothing_is_given_up_while_there_is_no_driver(node: GpuNode) -> None:
+    applying(node)
+    node.kill()
+    node.cluster.gpus.latency(**{CREATE: 0})
+    node.eventually(lambda: not node.cluster.gpus.sessions(), "the worker to end")
+    node.cluster.gpus.unload_driver(force=True)
+    node.start(MIG_MANAGER_DRIVER_RETRY="0.3")
+    status = node.ended("balanced")
+    assert (status["state"], status["reason"]) == ("failed", "NvmlError")
+    assert status["message"].endswith("Not everything could be put back yet; that is tried again.")
+    assert node.cordoned
+    assert JOURNAL in node.annotations
+    node.cluster.gpus.load_driver()
+    node.wait(lambda: node.state == "success" and not node.cordoned, "the driver to be found")
+    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
 
 
 def test_a_cordon_of_an_admin_is_still_his_after_a_kill(node: GpuNode) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 
 from mig_manager.simulation.objects import Object
@@ -9,6 +11,15 @@ from mig_manager.simulation.resources import DAEMON_SETS, DEPLOYMENTS, POD_DISRU
 from mig_manager.simulation.workloads import NAMESPACE, deployment, disruption_budget, pod_spec
 from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
 
+QUICK = {
+    "MIG_MANAGER_DRAIN_TIMEOUT": "0.5",
+    "MIG_MANAGER_DRAIN_MARGIN": "0.5",
+    "MIG_MANAGER_OPERAND_TIMEOUT": "0.5",
+    "MIG_MANAGER_RESOURCES_TIMEOUT": "1.5",
+    "MIG_MANAGER_IN_USE_WINDOW": "0.3",
+    "MIG_MANAGER_RETRY_FIRST": "600",
+}
+"""Settings with which failures come soon, and retries do not come."""
 _BUDGET = "web-guard"
 _DEPLOY = "nvidia.com/gpu.deploy."
 _PLUGIN = "nvidia-device-plugin-daemonset"
@@ -80,11 +91,19 @@ def made_as_new(node: GpuNode, **settings: str) -> GpuNode:
         mark_stuck(node, pod["metadata"]["namespace"], pod["metadata"]["name"], None)
     node.wait(lambda: not node.pods(), "the end of the pods")
     node.set_layouts(LAYOUTS)
+    if not node.runs:
+        # What it has left behind would end with its container.
+        for pid in node.cluster.gpus.sessions():
+            os.kill(pid, signal.SIGKILL)
+        node.forget()
+        node.start(**settings)
+        node.eventually(lambda: "on node" in node.logged(), "the start")
+    if node.state != "success" or "mig-manager/journal" in node.annotations:
+        node.label(None)
+        node.wait(lambda: node.state is None, "the node to be let go")
     deploy = dict.fromkeys(node.deploy_labels)
     first = {key: value for key, value in node.first_labels.items() if key.startswith(_DEPLOY)}
     node.patch_node(labels={**deploy, **first}, unschedulable=False)
-    if not node.runs:
-        node.start(**settings)
     node.becomes("small")
     node.cluster.wait_ready()
     node.forget()
