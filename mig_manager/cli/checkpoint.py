@@ -79,8 +79,9 @@ def restore(
     from mig_manager.cli.hardware import hardware
     from mig_manager.cli.output import Screen, write
     from mig_manager.cli.restoring import saved_state
-    from mig_manager.cli.words import gpu_numbers, plan_lines
+    from mig_manager.cli.words import plan_lines
     from mig_manager.gpu.repartition import carry_out
+    from mig_manager.planning.explain import gpu_numbers
     from mig_manager.planning.restore import plan_restore
 
     saved = read_checkpoint(file)

@@ -15,6 +15,7 @@ from mig_manager.errors import MigManagerError
 from mig_manager.layouts.layout import GpuIdentity, GpuTarget, Layout, LayoutEntry
 from mig_manager.layouts.models import same_model
 from mig_manager.layouts.profile import MigProfile
+from mig_manager.planning.explain import gpu_numbers
 from mig_manager.planning.geometry import Placement
 from mig_manager.planning.plan import GpuPlan, NodePlan
 from mig_manager.planning.planner import plan_gpu
@@ -122,18 +123,6 @@ def difference_lines(plan: NodePlan, *, mode_only: bool) -> list[str]:
         for text in found:
             findings.setdefault(text, []).append(item.gpu.index)
     return [f"{gpu_numbers(indices)}: {text}" for text, indices in findings.items()]
-
-
-def gpu_numbers(indices: Sequence[int]) -> str:
-    """`GPU 3`, `GPUs 0-3, 6`."""
-    runs: list[list[int]] = []
-    for index in indices:
-        if runs and runs[-1][-1] == index - 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    text = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-    return f"{'GPU' if len(indices) == 1 else 'GPUs'} {text}"
 
 
 def room_left(plan: GpuPlan, state: GpuState) -> tuple[MigProfile, ...]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
 from typing import Self
+
+from loguru import logger
 
 from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.site import Site
 from mig_manager.errors import MigManagerError, Reason
+from mig_manager.gpu.control import CallRecord
 from mig_manager.gpu.lock import sole_changer
+from mig_manager.gpu.nvml import IN_USE
 from mig_manager.gpu.repartition import RepartitionError, put_back, repartition
 from mig_manager.host.reset import reset_gpus
 from mig_manager.layouts.layout import GpuIdentity, NodeTarget
@@ -103,13 +108,22 @@ class Hardware:
         """
         assert self._target is not None
         self.worked = True
+        calls = len(self._worker.calls)
         try:
             self.inventory = repartition(self._worker, self._target, self.planned, self.last, self._reset)
         except RepartitionError as error:
             self.inventory = error.inventory
             self.changed = self.changed or not error.restored
             raise
+        finally:
+            self._tell_refusals(self._worker.calls[calls:])
         self.changed = True
+
+    def _tell_refusals(self, calls: Iterable[CallRecord]) -> None:
+        """Log what a GPU refused because of use, so that the time it took has its reason there."""
+        refused = Counter((call.gpu, call.function) for call in calls if call.code == IN_USE)
+        for (gpu, function), times in refused.items():
+            logger.info("GPU {}: {} was refused because of use, {} times", gpu, function, times)
 
     def restored(self, failure: MigManagerError, idle: bool) -> MigManagerError:
         """Bring back the layout from before a run that an earlier process has begun and that now failed.

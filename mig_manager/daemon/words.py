@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mig_manager.planning.explain import gpu_numbers
 from mig_manager.planning.plan import GpuPlan, NodePlan
 
 
@@ -10,7 +11,7 @@ def plan_in_words(plan: NodePlan) -> str:
     alike: dict[str, list[int]] = {}
     for gpu in plan.gpus:
         alike.setdefault(_gpu_in_words(gpu), []).append(gpu.gpu.index)
-    return "; ".join(f"{_numbered(indices)}: {words}" for words, indices in alike.items())
+    return "; ".join(f"{gpu_numbers(indices)}: {words}" for words, indices in alike.items())
 
 
 def _gpu_in_words(plan: GpuPlan) -> str:
@@ -32,15 +33,3 @@ def _gpu_in_words(plan: GpuPlan) -> str:
 
 def _counted(names: list[str]) -> str:
     return " + ".join(f"{names.count(name)}x {name}" for name in sorted(set(names), key=names.index))
-
-
-def _numbered(indices: list[int]) -> str:
-    """`GPU 3`, `GPUs 0-3, 6`."""
-    runs: list[list[int]] = []
-    for index in indices:
-        if runs and runs[-1][-1] == index - 1:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    words = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-    return f"GPU{'s' if len(indices) > 1 else ''} {words}"

@@ -86,8 +86,7 @@ class Clearance:
             raise MigManagerError(
                 Reason.RESET_NOT_SUPPORTED,
                 f"{_names(fixed)} cannot change MIG mode: that takes a reset, and this virtual machine cannot"
-                " reset the GPU it was given. Set WITH_REBOOT=true to let the node reboot for it, or switch"
-                " the mode by hand (nvidia-smi -mig) and reboot.",
+                " reset the GPU it was given. Switch the mode by hand (nvidia-smi -mig) and reboot the node.",
             )
 
     def holders(self, plan: NodePlan) -> tuple[Holder, ...]:

@@ -18,11 +18,10 @@ _TOGETHER = ("nvlink", "linked", "same command", "same time", "together")
 
 _ADVICE = {
     Reason.RESET_NOT_SUPPORTED: (
-        "This platform lets nobody reset the GPU, as a rule because it is a virtual machine. Set"
-        " WITH_REBOOT=true to let the node reboot for it, or switch the mode by hand (nvidia-smi -mig) and"
-        " reboot."
+        "This platform lets nobody reset the GPU, as a rule because it is a virtual machine."
+        " Switch the mode by hand (nvidia-smi -mig) and reboot the node."
     ),
-    Reason.REBOOT_REQUIRED: "Reboot the node, or set WITH_REBOOT=true to let it reboot.",
+    Reason.REBOOT_REQUIRED: "Reboot the node.",
 }
 
 

@@ -145,3 +145,15 @@ def _places(profile: InstanceProfile) -> str:
 def run_words(place: Placement) -> str:
     """A run of slices in a message: `4-7`, or `4` for one."""
     return str(place.start) if place.size == 1 else f"{place.start}-{place.end - 1}"
+
+
+def gpu_numbers(indices: Sequence[int]) -> str:
+    """`GPU 3`, `GPUs 0-3, 6`."""
+    runs: list[list[int]] = []
+    for index in indices:
+        if runs and runs[-1][-1] == index - 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    text = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+    return f"{'GPU' if len(indices) == 1 else 'GPUs'} {text}"

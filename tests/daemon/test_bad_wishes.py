@@ -28,6 +28,13 @@ CASES: list[tuple[str, str | None, str, str, tuple[str, ...]]] = [
     # what is wrong, layout file (None: as in the other tests), label, reason, parts of the message
     ("a typo", None, "smal", "UnknownLayout", ("smal ", "small?", "balanced", "all-1g.10gb")),
     ("another board", None, "other-board", "UnsupportedProfile", ("2g.10gb", "2g.20gb", "GPU 0")),
+    (
+        "a split",
+        entry(f"- devices: all\n  {ON}\n  mig-devices: {{1c.3g.40gb: 3}}"),
+        "it",
+        "StrategyMismatch",
+        ("1c.3g.40gb", "What helps: choose a layout"),
+    ),
     ("a sum", None, "impossible", "ImpossibleLayout", ("2x3g.40gb", "GPU 0", "memory slice")),
     (
         "an index",

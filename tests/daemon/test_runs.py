@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pynvml import NVML_ERROR_IN_USE
+
 from mig_manager.simulation.resources import NODES, PODS
 from mig_manager.simulation.workloads import NAMESPACE, pod, pod_spec
 from tests.daemon.conftest import MakeNode
@@ -47,6 +49,13 @@ def test_gpus_in_mig_mode_go_back_to_whole_gpus(node: GpuNode) -> None:
     node.becomes("all-disabled")
     assert node.instances == [["off"], ["off"]]
     assert node.allocatable == {"gpu": 2}
+
+
+def test_a_refusal_that_passes_is_overcome_and_logged(node: GpuNode) -> None:
+    node.becomes("small")
+    node.cluster.gpus.fail("nvmlComputeInstanceDestroy", NVML_ERROR_IN_USE, times=2, gpu=1)
+    node.becomes("balanced")
+    assert "GPU 1: nvmlComputeInstanceDestroy was refused because of use, 2 times" in node.logged()
 
 
 def test_what_already_matches_is_left_alone(node: GpuNode) -> None:
@@ -146,6 +155,7 @@ def test_the_single_strategy_offers_mig_devices_as_gpus(make_node: MakeNode) -> 
     assert node.allocatable == {"gpu": 14}
     status = node.becomes("balanced", "failed")
     assert status["reason"] == "StrategyMismatch"
+    assert "What helps: set the strategy to 'mixed'" in status["message"]
     assert node.instances == [SMALL, SMALL]
 
 

@@ -135,7 +135,7 @@ def test_a_machine_that_cannot_reset_is_found_before_anything_is_touched(make_no
         node.apply_cleared("off", "7g.80gb")
     assert refused.value.reason is Reason.RESET_NOT_SUPPORTED
     assert "GPU 1 cannot change MIG mode" in refused.value.message
-    assert "WITH_REBOOT" in refused.value.message
+    assert "by hand (nvidia-smi -mig) and reboot" in refused.value.message
     assert changes(node) == set()
     device = node.files.sys / "bus/pci/devices/0000:0f:00.0"
     (device / "reset").touch()

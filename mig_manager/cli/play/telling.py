@@ -12,7 +12,7 @@ from rich.text import Text
 from mig_manager.cli.output import Screen
 from mig_manager.cli.play.chronicle import Kind
 from mig_manager.cli.render import Row, change_picture, change_rows, legend
-from mig_manager.cli.words import gpu_numbers
+from mig_manager.planning.explain import gpu_numbers
 from mig_manager.planning.state import GpuState, Inventory
 
 _WIDEST = 100
