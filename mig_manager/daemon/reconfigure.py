@@ -89,7 +89,6 @@ class Run:
                 self._follow(undo)
             else:
                 self._report.announce()
-            self._kubelet.start()
             while not self._pass(undo):
                 logger.info("the wish has changed: starting over")
         return told.outcome
@@ -219,6 +218,7 @@ class Run:
 
     def _pause_clients(self) -> None:
         assert self._clients is not None
+        self._kubelet.start()  # It is asked once the clients are back, and gets ready while they end.
         self._clients.pause()
 
     def _restart_clients(self, undo: ExitStack) -> None:

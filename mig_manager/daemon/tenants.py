@@ -84,6 +84,8 @@ class Tenants:
         What a pod holds is settled when the kubelet takes it up, so it is asked again only for other pods.
         """
         known = frozenset((pod.uid, pod.started) for pod in self._present())
+        if not known:
+            return ()
         if known != self._asked:
             try:
                 self._answer = self._kubelet.allocations()
