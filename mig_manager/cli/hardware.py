@@ -18,9 +18,7 @@ from mig_manager.cli.errors import InputError
 from mig_manager.errors import MigManagerError
 from mig_manager.gpu.lock import sole_changer
 from mig_manager.gpu.nvml import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, NvmlCallError, NvmlSource
-from mig_manager.gpu.work import WorkerOptions
 from mig_manager.gpu.worker import GpuWorker
-from mig_manager.host.driver import find_library
 from mig_manager.host.reset import reset_gpus
 from mig_manager.layouts.layout import GpuIdentity
 
@@ -81,6 +79,7 @@ def _alone(source: NvmlSource, change: bool) -> AbstractContextManager[None]:
 def _real(
     driver_root: Path | None, reset_command: tuple[str, ...] | None, change: bool
 ) -> Iterator[Hardware]:
+    from mig_manager.daemon.driver import new_worker, reset
     from mig_manager.daemon.settings import SettingsError, load_settings
 
     given: dict[str, Any] = {"node_name": "this machine"}
@@ -92,22 +91,10 @@ def _real(
         settings = load_settings(**given)
     except SettingsError as error:
         raise InputError(str(error)) from error
-    source = NvmlSource(
-        library=find_library(settings.driver_root),
-        loader=settings.nvml_loader or None,
-        argument=settings.nvml_argument,
-    )
-    options = WorkerOptions(
-        parallel=settings.parallel_gpus,
-        in_use_window_s=settings.in_use_window,
-        call_timeout_s=settings.nvml_call_timeout,
-    )
-    reset = partial(
-        reset_gpus, settings.reset_command, root=settings.driver_root, timeout_s=settings.reset_timeout
-    )
+    worker = new_worker(settings)
     try:
-        with _alone(source, change), GpuWorker(source, options=options) as worker:
-            yield Hardware(worker, reset)
+        with _alone(worker.source, change), worker:
+            yield Hardware(worker, partial(reset, settings))
     except NvmlCallError as error:
         if error.code not in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
             raise

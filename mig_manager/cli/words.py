@@ -10,7 +10,7 @@ from dataclasses import replace
 from rich.text import Text
 
 from mig_manager.cli.documents import assumed_fields, known_uuid, span
-from mig_manager.cli.render import Look, legend, picture, plan_rows, state_picture, state_row
+from mig_manager.cli.render import Look, legend, plan_picture, plan_rows, state_picture, state_row
 from mig_manager.errors import MigManagerError
 from mig_manager.layouts.layout import GpuIdentity, GpuTarget, Layout, LayoutEntry
 from mig_manager.layouts.models import same_model
@@ -70,7 +70,7 @@ def trial_lines(trials: Mapping[str, NodePlan | MigManagerError]) -> list[Text]:
             line.append(f"{outcome.reason}: {_gist(outcome.message)}")
         else:
             line.append(f"{'yes':<4}  ", "green")
-            modes = sum(item.mig.current != item.mig.target for item in outcome.gpus)
+            modes = sum(item.mig.switches for item in outcome.gpus)
             cells = (*_totals(outcome), modes, sum(item.mig.reset for item in outcome.gpus))
             line.append(
                 "  ".join(f"{cell or '-':>{size}}" for cell, size in zip(cells, (4, 7, 6, 4, 5), strict=True))
@@ -105,7 +105,7 @@ def difference_lines(plan: NodePlan, *, mode_only: bool) -> list[str]:
     for item in plan.gpus:
         found: list[str] = []
         mig = item.mig
-        if mig.current != mig.target:
+        if mig.switches:
             found.append(f"MIG is {_on(mig.current)}, the layout wants {_on(mig.target)}")
         if mig.pending != mig.target and mig.pending != mig.current:
             found.append(f"MIG will be {_on(mig.pending)} after a reset, the layout wants {_on(mig.target)}")
@@ -179,9 +179,7 @@ def _gpu_lines(alike: Sequence[GpuPlan], state: GpuState, look: Look) -> list[Te
     assumed = assumed_fields(plan, state)
     if assumed:
         lines.append(Text(f"  assumed  as in the model's family: {', '.join(assumed)}", "yellow"))
-    if state.geometry is not None:
-        lines += picture(state.geometry.memory_slices, plan_rows(plan, state), look)
-    return lines
+    return [*lines, *plan_picture(plan, state, look)]
 
 
 def _head(gpus: Sequence[GpuIdentity]) -> Text:
@@ -198,7 +196,7 @@ def _mode(plan: GpuPlan) -> str:
     mig = plan.mig
     current, target = _on(mig.current), _on(mig.target)
     how = ", by a reset of the GPU" if mig.reset else ""
-    if mig.current != mig.target:
+    if mig.switches:
         return f"MIG {current} -> {target}{how}"
     if mig.pending != mig.target:
         return f"MIG {current}; a pending change is taken back{how}"

@@ -9,6 +9,7 @@ from typing import Self
 
 from loguru import logger
 
+from mig_manager.daemon.driver import reset
 from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.site import Site
 from mig_manager.errors import MigManagerError, Reason
@@ -16,7 +17,6 @@ from mig_manager.gpu.control import CallRecord
 from mig_manager.gpu.lock import sole_changer
 from mig_manager.gpu.nvml import IN_USE
 from mig_manager.gpu.repartition import RepartitionError, put_back, repartition
-from mig_manager.host.reset import reset_gpus
 from mig_manager.layouts.layout import GpuIdentity, NodeTarget
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.planner import plan_node
@@ -147,5 +147,4 @@ class Hardware:
         return error
 
     def _reset(self, gpus: Sequence[GpuIdentity]) -> None:
-        settings = self._site.settings
-        reset_gpus(settings.reset_command, gpus, root=settings.driver_root, timeout_s=settings.reset_timeout)
+        reset(self._site.settings, gpus)

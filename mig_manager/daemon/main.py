@@ -19,16 +19,13 @@ from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import WatchOptions, watch_config_map, watch_node_meta
 from mig_manager.daemon.agent import Agent
 from mig_manager.daemon.books import BookSource, ConfigMapSource, FileSource
+from mig_manager.daemon.driver import new_worker
 from mig_manager.daemon.log import set_up_logging
 from mig_manager.daemon.settings import Settings, SettingsError, load_settings
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.usage import heed
 from mig_manager.daemon.wish import Wishes
 from mig_manager.errors import MigManagerError
-from mig_manager.gpu.nvml import NvmlSource
-from mig_manager.gpu.work import WorkerOptions
-from mig_manager.gpu.worker import GpuWorker
-from mig_manager.host.driver import find_library
 
 _FIRST_LOOK = 10.0
 """Seconds that the start waits for the layouts before it goes on without them."""
@@ -73,7 +70,7 @@ def serve(settings: Settings, api: Api) -> None:
             signal=waker,
             watching=watching,
             wishes=Wishes(user, _default_layouts(settings, waker, stack)),
-            new_worker=lambda: _worker(settings),
+            new_worker=lambda: new_worker(settings),
         )
         agent = Agent(site, lambda: node.sole)
         threading.Thread(
@@ -108,21 +105,6 @@ def _followed(source: FileSource, stack: ExitStack) -> FileSource:
     source.start()
     stack.callback(source.stop)
     return source
-
-
-def _worker(settings: Settings) -> GpuWorker:
-    """A worker on the driver as it is at this moment; it may have been upgraded since the last run."""
-    source = NvmlSource(
-        library=None if settings.nvml_loader else find_library(settings.driver_root),
-        loader=settings.nvml_loader or None,
-        argument=settings.nvml_argument,
-    )
-    options = WorkerOptions(
-        parallel=settings.parallel_gpus,
-        in_use_window_s=settings.in_use_window,
-        call_timeout_s=settings.nvml_call_timeout,
-    )
-    return GpuWorker(source, options=options)
 
 
 def _end_on_signal(agent: Agent, timeout_s: float) -> None:

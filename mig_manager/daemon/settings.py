@@ -50,11 +50,6 @@ class Settings(BaseSettings):
         validation_alias=_named("NODE_NAME", "node_name"),
         description="Name of the Node that this daemon manages. Required.",
     )
-    pod_name: str = Field(
-        default="",
-        validation_alias=_named("POD_NAME", "pod_name"),
-        description="Name of the daemon's own pod; Events name it as their source.",
-    )
     pod_namespace: str = Field(
         default="default",
         validation_alias=_named("POD_NAMESPACE", "pod_namespace"),

@@ -18,7 +18,7 @@ def _gpu_in_words(plan: GpuPlan) -> str:
     if not plan.changes:
         return "nothing to do"
     parts = []
-    if plan.mig.current != plan.mig.target:
+    if plan.mig.switches:
         parts.append(f"turn MIG {'on' if plan.mig.target else 'off'}{' (reset)' if plan.mig.reset else ''}")
     if plan.keep:
         parts.append(f"keep {len(plan.keep)}")
