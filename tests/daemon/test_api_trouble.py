@@ -82,7 +82,7 @@ def test_an_api_server_that_is_away_for_a_while_only_delays_a_run(
 def test_a_label_that_is_set_while_a_watch_breaks_is_acted_on(
     node: GpuNode, other: str, trouble: Trouble
 ) -> None:
-    assert node.cluster.api.disturb_watches(trouble) >= 2
+    node.eventually(lambda: node.cluster.api.disturb_watches(trouble) >= 2, "both watches are open")
     node.becomes(other)
     assert node.runs
 
