@@ -26,6 +26,8 @@ class Reason(StrEnum):
     REBOOT_REQUIRED = "RebootRequired"
     NVML_ERROR = "NvmlError"
     VERIFY_FAILED = "VerifyFailed"
+    DEVICE_NODE_ERROR = "DeviceNodeError"
+    CDI_ERROR = "CdiError"
     RESOURCES_NOT_ADVERTISED = "ResourcesNotAdvertised"
     ROLLBACK_FAILED = "RollbackFailed"
     INTERRUPTED = "Interrupted"
@@ -47,6 +49,8 @@ _TRANSIENT = frozenset(
         Reason.GPU_IN_USE,
         Reason.NVML_ERROR,
         Reason.VERIFY_FAILED,
+        Reason.DEVICE_NODE_ERROR,
+        Reason.CDI_ERROR,
         Reason.RESOURCES_NOT_ADVERTISED,
         Reason.INTERRUPTED,
         Reason.API_ERROR,

@@ -57,7 +57,8 @@ def apply(
             return
         with carried_through():
             screen.lines(lines)
-            timed(
-                gpus.worker,
-                lambda: repartition(gpus.worker, choice.target, choice.plan, before, gpus.reset),
-            )
+            with gpus.cleared(choice.plan) as who:
+                timed(
+                    gpus.worker,
+                    lambda: repartition(gpus.worker, choice.target, choice.plan, before, gpus.reset, who=who),
+                )

@@ -102,4 +102,5 @@ def restore(
             if others:
                 write(f"{gpu_numbers(others)}: not in the file, untouched\n")
             if plan.changes and not dry_run:
-                timed(gpus.worker, lambda: carry_out(gpus.worker, plan, now, gpus.reset))
+                with gpus.cleared(plan):
+                    timed(gpus.worker, lambda: carry_out(gpus.worker, plan, now, gpus.reset))

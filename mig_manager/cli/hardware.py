@@ -15,15 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mig_manager.cli.errors import InputError
+from mig_manager.cli.output import complain
 from mig_manager.errors import MigManagerError
+from mig_manager.gpu.clearance import Clearance
+from mig_manager.gpu.holders import Holder, in_words
 from mig_manager.gpu.lock import sole_changer
 from mig_manager.gpu.nvml import DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND, NvmlCallError, NvmlSource
+from mig_manager.gpu.procfs import HostFiles
 from mig_manager.gpu.worker import GpuWorker
 from mig_manager.host.reset import reset_gpus
 from mig_manager.layouts.layout import GpuIdentity
 
 if TYPE_CHECKING:
     from mig_manager.planning.catalogue import GpuModel
+    from mig_manager.planning.plan import NodePlan
 
 _SIMULATED_RESET_S = 60.0
 
@@ -33,8 +38,30 @@ class Hardware:
     """Access to the GPUs of one node, open for the length of a command."""
 
     worker: GpuWorker
+    clearance: Clearance
+    """Makes way for a change."""
     reset: Callable[[Sequence[GpuIdentity]], None]
-    """Resets exactly these GPUs, with one command."""
+    """Resets exactly these GPUs, and those that have to be reset with them, with one command."""
+    window_s: float = 0.0
+    """How long processes may take to let go of what changes."""
+
+    @contextmanager
+    def cleared(self, plan: NodePlan) -> Iterator[Callable[[], str]]:
+        """Make sure that the change is possible and in nobody's way; gives who holds what it changes.
+
+        Raises:
+            MigManagerError: as `Clearance.prove` and `Clearance.obtain`.
+        """
+        self.clearance.prove(plan)
+        with self.clearance:
+            self.clearance.obtain(plan, self.window_s, hindered=_tell_holders)
+            yield partial(self.clearance.who, plan)
+        for problem in self.clearance.problems:
+            complain(problem)
+
+
+def _tell_holders(holders: Sequence[Holder]) -> None:
+    complain(f"waiting: {in_words(holders)}")
 
 
 @contextmanager
@@ -61,14 +88,19 @@ def hardware(
     with _simulated_state(simulate, simulate_state) as state:
         source = NvmlSource(loader="mig_manager.simulation.nvml:install", argument=str(state))
         smi = (sys.executable, "-m", "mig_manager.simulation.nvidia_smi", "--state", str(state))
-        reset = partial(
-            reset_gpus,
-            command or (*smi, "--gpu-reset", "-i", "{gpus}"),
-            root=None,
-            timeout_s=_SIMULATED_RESET_S,
-        )
         with _alone(source, change), GpuWorker(source) as worker:
-            yield Hardware(worker, reset)
+            # Simulated processes are seen through NVML alone; what this machine itself runs does not count.
+            nowhere = state.with_name(f"{state.name}.host")
+            clearance = Clearance(worker, HostFiles(nowhere, nowhere, nowhere))
+            reset = partial(
+                reset_gpus,
+                command or (*smi, "--gpu-reset", "-i", "{gpus}"),
+                root=None,
+                timeout_s=_SIMULATED_RESET_S,
+                join=clearance.join,
+                sys=nowhere,
+            )
+            yield Hardware(worker, clearance, reset)
 
 
 def _alone(source: NvmlSource, change: bool) -> AbstractContextManager[None]:
@@ -79,7 +111,7 @@ def _alone(source: NvmlSource, change: bool) -> AbstractContextManager[None]:
 def _real(
     driver_root: Path | None, reset_command: tuple[str, ...] | None, change: bool
 ) -> Iterator[Hardware]:
-    from mig_manager.daemon.driver import new_worker, reset
+    from mig_manager.daemon.driver import new_clearance, new_worker, reset
     from mig_manager.daemon.settings import SettingsError, load_settings
 
     given: dict[str, Any] = {"node_name": "this machine"}
@@ -94,7 +126,8 @@ def _real(
     worker = new_worker(settings)
     try:
         with _alone(worker.source, change), worker:
-            yield Hardware(worker, partial(reset, settings))
+            clearance = new_clearance(settings, worker)
+            yield Hardware(worker, clearance, partial(reset, settings, clearance), settings.holder_window)
     except NvmlCallError as error:
         if error.code not in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
             raise

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Self
 
 from loguru import logger
 
-from mig_manager.daemon.driver import reset
+from mig_manager.daemon.driver import new_clearance, reset
 from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.site import Site
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.control import CallRecord
+from mig_manager.gpu.holders import Holder
 from mig_manager.gpu.lock import sole_changer
 from mig_manager.gpu.nvml import IN_USE
 from mig_manager.gpu.repartition import RepartitionError, put_back, repartition
@@ -22,14 +24,34 @@ from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.planner import plan_node
 from mig_manager.planning.state import Inventory
 
+_GPUS_STAY = frozenset({Reason.ROLLBACK_FAILED, Reason.DEVICE_NODE_ERROR, Reason.CDI_ERROR})
+"""Failures that do not bring the previous layout back: it was tried, or the new one is good."""
+
 
 class Hardware:
     """The GPUs of this node, and the worker process that is theirs during the run."""
 
-    def __init__(self, site: Site, *, recovering: Journal | None) -> None:
-        """`recovering`: the journal of a run that an earlier process could not finish."""
+    def __init__(
+        self,
+        site: Site,
+        *,
+        recovering: Journal | None,
+        note: Callable[[Sequence[GpuIdentity]], None],
+        pod_name: Callable[[str], str | None],
+    ) -> None:
+        """Prepare for a run; nothing is started yet.
+
+        Args:
+            site: the node.
+            recovering: the journal of a run that an earlier process could not finish.
+            note: called before the persistence mode of GPUs is switched off, so that the journal knows.
+            pod_name: gives a pod's namespace and name by its UID; None where it is not known.
+        """
         self._site = site
         self._worker = site.new_worker()
+        self.clearance = new_clearance(site.settings, self._worker, note, pod_name)
+        """Makes way for the change. A context manager: its end puts persistence modes back."""
+        self._reset = partial(reset, site.settings, self.clearance)
         self._recovering = recovering
         self._target: NodeTarget | None = None
         self._plan: NodePlan | None = None
@@ -91,13 +113,25 @@ class Hardware:
         self._site.wishes.learn(self.inventory)
         if self._recovering is not None:
             self.changed = self.worked = gpus_before(self.inventory) != self._recovering.gpus
+            switched = self._recovering.persistence
+            self.clearance.adopt([each.gpu for each in self.inventory.gpus if each.gpu.uuid in switched])
         return self.inventory
 
     def plan(self, target: NodeTarget) -> NodePlan:
         """Plan for that target from what was read. Raises MigManagerError where there is no way."""
         self._target = target
         self._plan = plan_node(target, self.last)
+        self.clearance.prove(self._plan)
         return self._plan
+
+    def free(self, hindered: Callable[[Sequence[Holder]], None]) -> None:
+        """Wait until nobody holds what the plan changes; `hindered` is told who does.
+
+        Raises:
+            MigManagerError: GpuInUse, naming the holders.
+        """
+        settings, pause = self._site.settings, self._site.signal.pause
+        self.clearance.obtain(self.planned, settings.holder_window, pause=pause, hindered=hindered)
 
     def repartition(self) -> None:
         """Carry the plan out.
@@ -110,7 +144,10 @@ class Hardware:
         self.worked = True
         calls = len(self._worker.calls)
         try:
-            self.inventory = repartition(self._worker, self._target, self.planned, self.last, self._reset)
+            who = partial(self.clearance.who, self.planned)
+            self.inventory = repartition(
+                self._worker, self._target, self.planned, self.last, self._reset, who=who
+            )
         except RepartitionError as error:
             self.inventory = error.inventory
             self.changed = self.changed or not error.restored
@@ -134,17 +171,15 @@ class Hardware:
         journal = self._recovering
         if journal is None or self.inventory is None or not (self.changed and idle):
             return failure
-        if failure.reason is Reason.ROLLBACK_FAILED:
+        if failure.reason in _GPUS_STAY:
             return failure
         try:
             before = journal.before(self.inventory)
         except (ValueError, KeyError, TypeError):
             return failure
         self.worked = True
-        error = put_back(self._worker, before, self._reset, failure)
+        with self.clearance:
+            error = put_back(self._worker, before, self._reset, failure)
         self.inventory = error.inventory
         self.changed = not error.restored
         return error
-
-    def _reset(self, gpus: Sequence[GpuIdentity]) -> None:
-        reset(self._site.settings, gpus)

@@ -10,6 +10,10 @@ class WishChangedError(Exception):
     """The label or the layout changed while a run waited; it starts over."""
 
 
+class UsersChangedError(Exception):
+    """What was idle is in use by now, and the layout can be had by changing something else; the run starts over."""
+
+
 class StoppingError(Exception):
     """The daemon has been asked to end."""
 

@@ -36,6 +36,8 @@ class Journal:
     """Modes, instances, placements and compute instances before; one JSON object a GPU."""
     operands: Mapping[str, str] = field(default_factory=dict)
     """Deploy labels that we paused, with their values before."""
+    persistence: tuple[str, ...] = ()
+    """UUIDs of the GPUs whose persistence mode we switched off."""
 
     def to_json(self) -> str:
         """The annotation's value."""
@@ -48,6 +50,7 @@ class Journal:
                 "sharing": [self.sharing.suffix, self.sharing.replicas],
                 "operands": dict(self.operands),
                 "gpus": list(self.gpus),
+                "persistence": list(self.persistence),
             },
             separators=(",", ":"),
         )
@@ -67,6 +70,7 @@ class Journal:
                 sharing=Sharing(*values.get("sharing", ())),
                 gpus=tuple(values.get("gpus", ())),
                 operands=dict(values.get("operands", {})),
+                persistence=tuple(values.get("persistence", ())),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None

@@ -7,9 +7,9 @@ journal on the Node, so that a later process can undo it as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from loguru import logger
 
@@ -22,9 +22,15 @@ from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import watch_pods
 from mig_manager.daemon.advertised import expected_resources, shapes_wanted, sharing_now
 from mig_manager.daemon.clients import GpuClients, plugin_operand
+from mig_manager.daemon.driver import publish_devices
 from mig_manager.daemon.fresh import Advertised
 from mig_manager.daemon.hardware import Hardware
-from mig_manager.daemon.interrupts import Interrupts, StoppingError, WishChangedError
+from mig_manager.daemon.interrupts import (
+    Interrupts,
+    StoppingError,
+    UsersChangedError,
+    WishChangedError,
+)
 from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
@@ -33,10 +39,14 @@ from mig_manager.daemon.tenants import Tenants
 from mig_manager.daemon.wish import Wish
 from mig_manager.daemon.words import plan_in_words
 from mig_manager.errors import MigManagerError, Reason
+from mig_manager.gpu.holders import Holder, in_words
+from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
 
 _SYNC_PATIENCE = 60.0
 """Seconds that a run waits to see the pods of its node."""
+_MOST_MOVES = 3
+"""Times that a run plans anew because devices changed their users; then it waits for them to let go."""
 _LAST_PATIENCE = 5.0
 """Seconds for each change of the Node once the daemon has been asked to end."""
 
@@ -59,13 +69,17 @@ class Run:
         self._site = site
         self._report = report
         self._asked = asked
-        self._gpus = Hardware(site, recovering=report.journal)
+        self._gpus = Hardware(
+            site, recovering=report.journal, note=self._note_persistence, pod_name=self._pod_name
+        )
         self._kubelet = PodResources(
             site.settings.pod_resources_socket or find_socket(site.settings.host_root_mount)
         )
         self._interrupts = Interrupts(lambda: site.wishes.of(asked()) != self.wish)
         self._may_uncordon = True
         self._failed_in: Phase | None = None
+        self._moves = 0
+        self._tenants: Tenants | None = None
         self.wish: Wish | None = None
         """What the run is about; None until the hardware has been read."""
         self._clients: GpuClients | None = None
@@ -90,7 +104,7 @@ class Run:
             else:
                 self._report.announce()
             while not self._pass(undo):
-                logger.info("the wish has changed: starting over")
+                pass
         return told.outcome
 
     def stop(self) -> None:
@@ -101,7 +115,7 @@ class Run:
         self._site.signal.notify()
 
     def _pass(self, undo: ExitStack) -> bool:
-        """One try at the wish as it is now. False: the wish changed meanwhile."""
+        """One try at the wish as it is now. False: the wish, or who uses the GPUs, changed meanwhile."""
         try:
             if self._prove().changes:
                 self._reserve(undo)
@@ -109,10 +123,17 @@ class Run:
                     self._drain()
                     self._pause_clients()
                     self._drain()  # Whoever came although the node was cordoned.
+                    self._free()
                     self._repartition()
-            elif self._report.resources_missed:
+                    self._publish_devices()
+            elif self._report.not_usable:
+                self._publish_devices()
                 self._restart_clients(undo)
         except WishChangedError:
+            logger.info("the wish has changed: starting over")
+            return False
+        except UsersChangedError:
+            logger.info("the devices have other users now: planning anew")
             return False
         except StoppingError:
             raise
@@ -187,9 +208,11 @@ class Run:
         self._tenants = Tenants(site, pods, self._kubelet)
         self._clients = GpuClients(site, self._report, pods, resources)
         undo.enter_context(self._clients_back(self._clients))
+        undo.enter_context(self._persistence_back())
 
     def _settled(self) -> NodePlan:
         """Let pods that were bound before the cordon arrive, then look again: that plan is carried out."""
+        assert self._tenants is not None
         with self._interrupts.free_to_start_over():
             self._tenants.settle()
         plan = self._prove(self._tenants.held())
@@ -202,6 +225,7 @@ class Run:
 
     def _drain(self) -> None:
         plan, inventory = self._gpus.planned, self._gpus.last
+        assert self._tenants is not None
         if not self._tenants.in_the_way(plan, inventory):
             return
         self._report.say(Phase.DRAINING)
@@ -256,7 +280,47 @@ class Run:
         if clients.resume(changed=self._gpus.worked):
             clients.await_resources(self._gpus.last)
 
-    # Step 7.
+    # Step 6: nobody holds what is about to change.
+
+    def _free(self) -> None:
+        self._report.phase = Phase.FREEING_GPUS
+        with self._interrupts.free_to_start_over():
+            self._gpus.free(self._held_by)
+
+    def _held_by(self, holders: Sequence[Holder]) -> None:
+        """Somebody holds it. What he uses may be kept instead of something else; if not, it is waited for."""
+        if self._moves < _MOST_MOVES and self._tenants is not None:
+            self._moves += 1
+            planned = self._gpus.planned
+            used = {uuid for holder in holders for uuid in holder.uuids}
+            if self._prove(self._tenants.held() | used).devices_lost != planned.devices_lost:
+                raise UsersChangedError
+        self._report.say(Phase.FREEING_GPUS, f"Waiting: {in_words(holders)}")
+
+    def _note_persistence(self, gpus: Sequence[GpuIdentity]) -> None:
+        uuids = [gpu.uuid for gpu in gpus]
+
+        def noted(node: Node) -> NodeChange:
+            journal = Journal.from_annotations(node.meta.annotations) or self._report.journal
+            assert journal is not None
+            kept = dict.fromkeys([*journal.persistence, *uuids])
+            return self._report.keep(replace(journal, persistence=tuple(kept)))
+
+        self._report.change(self._report.phase, noted)
+
+    @contextmanager
+    def _persistence_back(self) -> Iterator[None]:
+        """However the block ends, GPUs whose persistence mode was switched off have it again."""
+        with self._gpus.clearance:
+            yield
+        for problem in self._gpus.clearance.problems:
+            logger.error("{}", problem)
+            self._report.event("PersistenceModeOff", problem, warning=True)
+
+    def _pod_name(self, uid: str) -> str | None:
+        return None if self._tenants is None else self._tenants.name_of(uid)
+
+    # Steps 7 and 8.
 
     def _repartition(self) -> None:
         self._report.say(Phase.APPLYING)
@@ -267,6 +331,10 @@ class Run:
             if error.reason is Reason.INTERRUPTED and self._interrupts.stopping:
                 raise StoppingError from None
             raise
+
+    def _publish_devices(self) -> None:
+        self._report.phase = Phase.PUBLISHING_DEVICES
+        publish_devices(self._site.settings)
 
     # Step 11.
 

@@ -30,6 +30,8 @@ from mig_manager.planning.state import Inventory
 PATIENCE = 60.0
 """Seconds that a change of the Node is tried again while the API server does not take it."""
 
+_NOT_USABLE = frozenset({Reason.RESOURCES_NOT_ADVERTISED, Reason.DEVICE_NODE_ERROR, Reason.CDI_ERROR})
+
 _CORDONED = "The node stays cordoned."
 _PAUSED = "Not everything could be put back yet; that is tried again."
 
@@ -187,9 +189,9 @@ class Report:
         return said.message if said is not None and same and said.reason is Reason.ROLLBACK_FAILED else None
 
     @property
-    def resources_missed(self) -> bool:
-        """Whether the Node says that the GPUs were right, but not advertised."""
-        return self.before is not None and self.before.reason is Reason.RESOURCES_NOT_ADVERTISED
+    def not_usable(self) -> bool:
+        """Whether the Node says that the GPUs were right, but not within reach of pods."""
+        return self.before is not None and self.before.reason in _NOT_USABLE
 
     def _status(
         self,

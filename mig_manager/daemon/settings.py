@@ -13,6 +13,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from mig_manager.gpu.clearance import IGNORED
+from mig_manager.host.cdi import COMMANDS, SPECIFICATION
+
 PREFIX = "MIG_MANAGER_"
 
 
@@ -31,6 +34,7 @@ DrainScope = Literal["affected", "all"]
 Strategy = Literal["none", "single", "mixed"]
 Seconds = Annotated[float, Field(gt=0)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_json)]
+Commands = Annotated[tuple[tuple[str, ...], ...], NoDecode, BeforeValidator(_from_json)]
 
 
 def _named(*names: str) -> AliasChoices:
@@ -106,6 +110,54 @@ class Settings(BaseSettings):
         description="Command that resets GPUs, run inside the driver root; `{gpus}` becomes their UUIDs.",
     )
     reset_timeout: Seconds = Field(default=180.0, description="How long a reset may take.")
+    proc_root: Path = Field(
+        default=Path("/proc"),
+        description="The host's /proc: who has device nodes open, and which MIG capabilities there are. In the "
+        "host's pid namespace (hostPID) it is /proc itself.",
+    )
+    sys_root: Path = Field(default=Path("/sys"), description="The host's /sys.")
+    holder_window: float = Field(
+        default=30.0,
+        ge=0,
+        description="How long processes may take to let go of GPUs and instances that are about to change.",
+    )
+    holders_ignored: Words = Field(
+        default=IGNORED, description="Programs that have whole GPUs open without being in the way."
+    )
+    dev_root: Path = Field(
+        default=Path("/"),
+        validation_alias=_named("DEV_ROOT_CTR_PATH", "dev_root"),
+        description="The directory in this container whose `dev` holds the host's device nodes.",
+    )
+    cdi_enabled: bool = Field(
+        default=False,
+        validation_alias=_named("CDI_ENABLED", "cdi_enabled"),
+        description="Make the CDI specification anew after a change of the GPUs.",
+    )
+    cdi_commands: Commands = Field(
+        default=COMMANDS,
+        description="Commands that write it to `{output}`, JSON list of lists; `{driver_root}`, `{dev_root}` and "
+        "`{hook}` stand for the paths on the host, `{driver_root_here}` and `{dev_root_here}` for those here.",
+    )
+    cdi_specification: Path = Field(
+        default=SPECIFICATION, description="The file that is replaced by what they wrote."
+    )
+    cdi_timeout: Seconds = Field(default=60.0, description="How long each of them may take.")
+    host_driver_root: Path = Field(
+        default=Path("/"),
+        validation_alias=_named("NVIDIA_DRIVER_ROOT", "DRIVER_ROOT", "host_driver_root"),
+        description="Where the driver's files lie on the host; for the CDI specification.",
+    )
+    host_dev_root: Path | None = Field(
+        default=None,
+        validation_alias=_named("NVIDIA_DEV_ROOT", "host_dev_root"),
+        description="The directory on the host whose `dev` holds the device nodes; as NVIDIA_DRIVER_ROOT by default.",
+    )
+    cdi_hook: str = Field(
+        default="/usr/local/nvidia/toolkit/nvidia-cdi-hook",
+        validation_alias=_named("NVIDIA_CDI_HOOK_PATH", "cdi_hook"),
+        description="nvidia-cdi-hook on the host, for the CDI specification.",
+    )
 
     mig_strategy: Strategy = Field(
         default="none",

@@ -60,6 +60,11 @@ class Tenants:
         patterns = self._site.settings.gpu_resources
         return affected(self._pods.objects.values(), held, plan.devices_lost, inventory.uuids, patterns)
 
+    def name_of(self, uid: str) -> str | None:
+        """Namespace and name of a pod of this node; None where there is none with that UID."""
+        pod = self._pods.objects.get(uid)
+        return None if pod is None else str(pod)
+
     def leave(self, plan: NodePlan, inventory: Inventory, hindered: Callable[[str], None]) -> Sequence[Pod]:
         """Make those go that are in the way; gives those that are gone. Raises what `drain` raises."""
         settings = self._site.settings

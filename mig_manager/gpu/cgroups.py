@@ -17,6 +17,8 @@ class Owner:
 
     pod_uid: str | None = None
     """As the API writes it."""
+    pod: str | None = None
+    """The pod's namespace and name, where somebody knows them."""
     container: str | None = None
     """The container's id, without the runtime's name."""
     service: str | None = None

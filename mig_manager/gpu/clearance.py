@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +16,7 @@ from mig_manager.gpu.holders import (
     find_holders,
     in_words,
     pci_address,
+    untold,
     wait_until_free,
 )
 from mig_manager.gpu.procfs import HostFiles
@@ -27,8 +29,13 @@ IGNORED = ("nv-fabricmanager",)
 """Programs that have GPUs open without being in the way; a reset on NVSwitch machines even needs this one."""
 
 
-def _nothing(gpus: Sequence[GpuIdentity]) -> None:
+def unnoted(gpus: Sequence[GpuIdentity]) -> None:
     """Nothing to note."""
+
+
+def unnamed(uid: str) -> str | None:
+    """Pods have no names here."""
+    return None
 
 
 class Clearance:
@@ -40,7 +47,8 @@ class Clearance:
         files: HostFiles,
         *,
         ignored: Collection[str] = IGNORED,
-        note: Callable[[Sequence[GpuIdentity]], None] = _nothing,
+        note: Callable[[Sequence[GpuIdentity]], None] = unnoted,
+        pod_name: Callable[[str], str | None] = unnamed,
     ) -> None:
         """Prepare it; nothing is looked at yet.
 
@@ -49,12 +57,15 @@ class Clearance:
             files: where the host's processes and devices are to be seen.
             ignored: programs that are never in the way of a GPU.
             note: called before persistence mode is switched off, with the GPUs concerned, so that it can be
-                put back by a later process too (`put_persistence_back`).
+                put back by a later process too (`adopt`).
+            pod_name: gives a pod's namespace and name by its UID, for messages; None where it is not known.
         """
         self._worker = worker
         self._files = files
         self._ignored = ignored
         self._note = note
+        self._pod_name = pod_name
+        self._virtual: frozenset[str] | None = None
         self._persistent: list[GpuIdentity] = []
         self.problems: list[str] = []
         """What could not be put back at the end, in words."""
@@ -80,8 +91,9 @@ class Clearance:
         resets = [gpu.gpu for gpu in plan.gpus if gpu.mig.switches and gpu.mig.reset]
         if not resets:
             return
-        virtual = {each.gpu.uuid for each in self._worker.usage() if each.passthrough}
-        fixed = [gpu for gpu in resets if gpu.uuid in virtual and not self._resettable(gpu)]
+        if self._virtual is None:
+            self._virtual = frozenset(each.gpu.uuid for each in self._worker.usage() if each.passthrough)
+        fixed = [gpu for gpu in resets if gpu.uuid in self._virtual and not self._resettable(gpu)]
         if fixed:
             raise MigManagerError(
                 Reason.RESET_NOT_SUPPORTED,
@@ -93,8 +105,17 @@ class Clearance:
         """Who holds what the plan changes, at this moment."""
         return self._look(at_stake(plan))
 
+    def adopt(self, gpus: Sequence[GpuIdentity]) -> None:
+        """Take over GPUs whose persistence mode an earlier process switched off: the end puts it back."""
+        self._persistent += [gpu for gpu in gpus if gpu not in self._persistent]
+
     def obtain(
-        self, plan: NodePlan, window_s: float, *, pause: Callable[[float], object] = time.sleep
+        self,
+        plan: NodePlan,
+        window_s: float,
+        *,
+        pause: Callable[[float], object] = time.sleep,
+        hindered: Callable[[Sequence[Holder]], None] = untold,
     ) -> None:
         """Wait until nobody holds what the plan changes.
 
@@ -104,17 +125,18 @@ class Clearance:
             plan: what will be carried out.
             window_s: how long handles may take to close.
             pause: waits that many seconds; what it raises ends the wait.
+            hindered: told of holders when they are found, and when they become others.
 
         Raises:
             MigManagerError: GPU_IN_USE, naming the holders; NVML_ERROR.
         """
         stakes = at_stake(plan)
-        self._let_go([stake.gpu for stake in stakes if stake.reset])
-        wait_until_free(lambda: self._look(stakes), window_s, pause=pause)
+        self.let_go([stake.gpu for stake in stakes if stake.reset])
+        wait_until_free(lambda: self._look(stakes), window_s, pause=pause, hindered=hindered)
 
     def who(self, plan: NodePlan) -> str:
         """Who holds what the plan changes, in words for a failure's message; empty where nobody is found."""
-        return in_words(find_holders(at_stake(plan), self._worker.usage(), self._files))
+        return in_words(self._named(find_holders(at_stake(plan), self._worker.usage(), self._files)))
 
     def join(self, addresses: Sequence[str]) -> tuple[GpuIdentity, ...]:
         """The GPUs at these PCI addresses, made ready to be reset although the plan changes nothing on them.
@@ -144,7 +166,7 @@ class Clearance:
                     " that changes all linked GPUs, or start Fabric Manager, which allows single resets.",
                 )
         gpus = tuple(state.gpu for state in joining)
-        self._let_go(gpus)
+        self.let_go(gpus)
         holders = self._look([Stake(gpu, reset=True) for gpu in gpus])
         if holders:
             raise MigManagerError(
@@ -156,17 +178,31 @@ class Clearance:
     def _look(self, stakes: Sequence[Stake]) -> tuple[Holder, ...]:
         if not stakes:
             return ()
-        return find_holders(stakes, self._worker.usage(), self._files, ignored=self._ignored)
+        found = find_holders(stakes, self._worker.usage(), self._files, ignored=self._ignored)
+        return self._named(found)
 
-    def _let_go(self, gpus: Sequence[GpuIdentity]) -> None:
-        """Switch persistence mode off, so that neither the driver nor its daemon keeps these GPUs open."""
+    def _named(self, holders: Sequence[Holder]) -> tuple[Holder, ...]:
+        """With the names of their pods."""
+        return tuple(
+            replace(each, owner=replace(each.owner, pod=self._pod_name(each.owner.pod_uid)))
+            if each.owner.pod_uid is not None
+            else each
+            for each in holders
+        )
+
+    def let_go(self, gpus: Sequence[GpuIdentity]) -> None:
+        """Switch persistence mode off, so that neither the driver nor its daemon keeps these GPUs open.
+
+        Raises:
+            MigManagerError: NVML_ERROR.
+        """
         if not gpus:
             return
         wanted = {gpu.uuid for gpu in gpus}
         on = [each.gpu for each in self._worker.usage() if each.persistence and each.gpu.uuid in wanted]
         if on:
             self._note(on)
-            self._persistent += on
+            self.adopt(on)
             self._worker.set_persistence([(gpu, False) for gpu in on])
 
     def _resettable(self, gpu: GpuIdentity) -> bool:

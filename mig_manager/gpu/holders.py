@@ -50,6 +50,16 @@ class Stake:
             return where
         return f"compute instance {', '.join(map(str, sorted(self.compute)))} of {where}"
 
+    @property
+    def uuids(self) -> frozenset[str]:
+        """UUIDs of the MIG devices that go."""
+        going = () if self.instance is None else self.instance.compute
+        return frozenset(
+            each.uuid
+            for each in going
+            if each.uuid is not None and (self.compute is None or each.id in self.compute)
+        )
+
     def used_by(self, process: Process) -> bool:
         """Whether a process that NVML shows on this GPU uses it."""
         if self.instance is None:
@@ -82,10 +92,15 @@ class Holder:
     owner: Owner
     holds: tuple[Stake, ...]
 
+    @property
+    def uuids(self) -> frozenset[str]:
+        """UUIDs of the MIG devices that it may be using."""
+        return frozenset(uuid for stake in self.holds for uuid in stake.uuids)
+
     def __str__(self) -> str:
         where = ""
         if self.owner.pod_uid is not None:
-            where = f", pod {self.owner.pod_uid}"
+            where = f", pod {self.owner.pod or self.owner.pod_uid}"
         elif self.owner.container is not None:
             where = f", container {self.owner.container[:12]}"
         elif self.owner.service is not None:
@@ -233,8 +248,16 @@ def in_words(holders: Sequence[Holder]) -> str:
     return words
 
 
+def untold(holders: Sequence[Holder]) -> None:
+    """Nobody wants to know."""
+
+
 def wait_until_free(
-    look: Callable[[], Sequence[Holder]], window_s: float, *, pause: Callable[[float], object] = time.sleep
+    look: Callable[[], Sequence[Holder]],
+    window_s: float,
+    *,
+    pause: Callable[[float], object] = time.sleep,
+    hindered: Callable[[Sequence[Holder]], None] = untold,
 ) -> None:
     """Look again and again, ever more slowly, until nobody holds anything.
 
@@ -244,13 +267,18 @@ def wait_until_free(
         look: finds the holders.
         window_s: how long to wait; 0 looks once.
         pause: waits that many seconds. What it raises ends the wait.
+        hindered: told of the holders when they are found, and when they become others.
 
     Raises:
         MigManagerError: GPU_IN_USE when the window has closed; names the holders.
     """
     give_up = time.monotonic() + window_s
     pause_s = _FIRST_PAUSE_S
+    told: Sequence[Holder] = ()
     while holders := look():
+        if holders != told:
+            hindered(holders)
+            told = holders
         left = give_up - time.monotonic()
         if left <= 0:
             waited = f" for {window_s:g} s" if window_s else ""

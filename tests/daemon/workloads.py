@@ -18,6 +18,7 @@ QUICK = {
     "MIG_MANAGER_OPERAND_TIMEOUT": "0.5",
     "MIG_MANAGER_RESOURCES_TIMEOUT": "1.5",
     "MIG_MANAGER_IN_USE_WINDOW": "0.3",
+    "MIG_MANAGER_HOLDER_WINDOW": "0.3",
     "MIG_MANAGER_RETRY_FIRST": "600",
 }
 """Settings with which failures come soon, and retries do not come."""
