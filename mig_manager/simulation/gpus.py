@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pynvml import NVML_ERROR_IN_USE, NVML_ERROR_UNKNOWN, NVML_SUCCESS
 
 from mig_manager.simulation.gpu.device import Device
-from mig_manager.simulation.gpu.faults import strike
+from mig_manager.simulation.gpu.faults import die, strike
 from mig_manager.simulation.gpu.hostfiles import render
 from mig_manager.simulation.gpu.node import GpuOptions, new_state
 from mig_manager.simulation.gpu.picture import picture
@@ -112,6 +112,7 @@ class SimulatedGpus:
         acts: bool = False,
         seconds: float = 0.0,
         kills: bool = False,
+        parent: bool = False,
     ) -> None:
         """Make calls of a C function go wrong; `*`: of all that change something.
 
@@ -126,6 +127,7 @@ class SimulatedGpus:
             acts: whether the call does its work all the same.
             seconds: how much longer it takes; large for a call that hangs.
             kills: whether the calling process dies (before the work, or behind it with `acts`).
+            parent: whether the process that started it dies with it.
         """
         with self._store.change() as state:
             state["faults"].append(
@@ -138,6 +140,7 @@ class SimulatedGpus:
                     acts=acts,
                     seconds=seconds,
                     kills=kills,
+                    parent=parent,
                     seen=0,
                 )
             )
@@ -187,10 +190,14 @@ class SimulatedGpus:
         faults = {gpu: strike(self._store, state, "reset", gpu, True) for gpu in wanted}
         code = next((fault.code for fault in faults.values() if fault.code), NVML_SUCCESS)
         try:
+            for fault in faults.values():
+                die(fault, acted=False)
             if code:
                 raise ResetRefusedError(code, dict.fromkeys(wanted, NOBODY))
             with self._store.change() as state:
                 reset(state, wanted)
+            for fault in faults.values():
+                die(fault, acted=True)
             time.sleep(state["latencies"].get("reset", 0.0) + sum(f.seconds for f in faults.values()))
         except ResetRefusedError as refused:
             code = refused.code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ from mig_manager.simulation.gpu import compute_calls, device_calls, mig_calls, p
 from mig_manager.simulation.gpu.calls import Call, Function, Key
 from mig_manager.simulation.gpu.device import Device, RefusedError
 from mig_manager.simulation.gpu.driver import missing_symbols
-from mig_manager.simulation.gpu.faults import strike
+from mig_manager.simulation.gpu.faults import die, strike
 from mig_manager.simulation.gpu.hostfiles import render
 from mig_manager.simulation.gpu.record import CallRecord, append
 from mig_manager.simulation.gpu.state import NodeState, SessionState
@@ -161,13 +160,11 @@ class Library:
         fault = strike(self._store, state, function.name, gpu, function.changes)
         seconds = state["latencies"].get(function.name, 0.0) + fault.seconds
         with self._busy(gpu, seconds):
-            if fault.kills and not fault.acts:
-                os.kill(os.getpid(), signal.SIGKILL)
+            die(fault, acted=False)
             if fault.code is not None and not fault.acts:
                 return fault.code
             code = self._act(function, key, arguments)
-            if fault.kills:
-                os.kill(os.getpid(), signal.SIGKILL)
+            die(fault, acted=True)
             return code if fault.code is None else fault.code
 
     @contextmanager

@@ -51,6 +51,10 @@ class Fault:
     """Of a watch that is cut or falls silent: lines that it sends before."""
     times: int | None = 1
     """Requests that it hits; None: all."""
+    skip: int = 0
+    """Requests that pass before."""
+    act: Callable[[], None] | None = None
+    """Called before the request goes wrong: after its effect, or without one where it is dropped."""
 
     def error(self) -> StatusError:
         """The failure to answer with."""
@@ -65,6 +69,7 @@ class Faults:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._left: dict[int, tuple[Fault, int | None]] = {}
+        self._skip: dict[int, int] = {}
         self._next = 0
 
     def add(self, fault: Fault) -> Callable[[], None]:
@@ -72,6 +77,7 @@ class Faults:
         with self._lock:
             number, self._next = self._next, self._next + 1
             self._left[number] = (fault, fault.times)
+            self._skip[number] = fault.skip
 
         def remove() -> None:
             with self._lock:
@@ -89,6 +95,9 @@ class Faults:
         with self._lock:
             for number, (fault, left) in self._left.items():
                 if re.fullmatch(fault.method, method) and re.search(fault.path, path_and_query):
+                    if self._skip[number] > 0:
+                        self._skip[number] -= 1
+                        continue
                     if left is not None and left <= 1:
                         del self._left[number]
                     elif left is not None:

@@ -130,6 +130,8 @@ class Handler:
             response = _json(error.code, error.body)
             if error.retry_after_s:
                 response.headers["Retry-After"] = str(error.retry_after_s)
+        if fault is not None and fault.act is not None:
+            fault.act()
         if not response.prepared:
             if fault is not None and fault.how != "answer":
                 return await self._go_wrong(exchange, fault)

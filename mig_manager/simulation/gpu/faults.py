@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import dataclass
 
 from mig_manager.simulation.gpu.state import FaultState, NodeState
@@ -19,6 +21,7 @@ class Fault:
     acts: bool = True
     seconds: float = 0.0
     kills: bool = False
+    parent: bool = False
 
 
 NO_FAULT = Fault()
@@ -39,8 +42,18 @@ def strike(
             after = fault["seen"] - fault["nth"]
             due = after >= 0 and (fault["times"] is None or after < fault["times"])
             if due and struck is NO_FAULT:
-                struck = Fault(fault["code"], fault["acts"], fault["seconds"], fault["kills"])
+                kills, parent = fault["kills"], fault["parent"]
+                struck = Fault(fault["code"], fault["acts"], fault["seconds"], kills, parent)
     return struck
+
+
+def die(fault: Fault, *, acted: bool) -> None:
+    """End this process if the fault kills at this point: before the call has acted, or after it."""
+    if not fault.kills or fault.acts is not acted:
+        return
+    if fault.parent:
+        os.kill(os.getppid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _listens(fault: FaultState, function: str, gpu: int | None, changes: bool) -> bool:

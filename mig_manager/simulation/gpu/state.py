@@ -99,6 +99,8 @@ class FaultState(TypedDict):
     """How much longer the call takes."""
     kills: bool
     """Whether the process that called dies, as from a crash in the driver."""
+    parent: bool
+    """Whether the process that started it dies with it, as when a container is killed."""
     seen: int
 
 
