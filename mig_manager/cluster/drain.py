@@ -45,6 +45,8 @@ class DrainOptions:
     mode: DrainMode = DrainMode.EVICT
     bare_pods: bool = False
     """Whether pods without a controller, which nothing brings back, may go too."""
+    empty_dirs: bool = True
+    """Whether pods with emptyDir volumes, whose data ends with them, may go too."""
     grace_s: int | None = None
     """Grace period instead of each pod's own."""
     timeout_s: float = 300.0
@@ -72,6 +74,11 @@ class DrainReport:
     """DaemonSet and mirror pods that are still in the way: no drain touches them."""
 
 
+def _not_released(pod: Pod) -> bool:
+    """Nothing is known of the devices of a pod that does not end."""
+    return False
+
+
 def drain(
     api: Api,
     pods: ObjectWatch[Pod],
@@ -80,12 +87,15 @@ def drain(
     signal: Signal,
     *,
     hindered: Callable[[str], None] = lambda obstacle: None,
+    released: Callable[[Pod], bool] = _not_released,
 ) -> DrainReport:
     """Make the pods go that are in the way, and come back when they are gone.
 
     `victims` gives the pods that are in the way now; it is asked again whenever the pods of the node change,
     so pods that appear meanwhile are drained too. A pod is gone when `pods` has no object with its uid.
-    `hindered` is told in words, once each, what an eviction has to wait for.
+    `hindered` is told in words, once each, what an eviction has to wait for. `released` is asked about a pod
+    that was told to end and is still there when its time is over: whether it holds no device any more, so that
+    only the API still shows it.
 
     Raises MigManagerError: EvictionBlocked (nothing, or not all, could be evicted before the deadline: names
     pods and PodDisruptionBudgets), DrainTimeout (pods did not end in time), DrainRequired (mode off); and
@@ -102,7 +112,7 @@ def drain(
         return DrainReport((), tuple(victims()))
     pool = ThreadPoolExecutor(options.parallel, thread_name_prefix="drain")
     try:
-        return _Drain(api, pods, victims, options, signal, pool, hindered).run()
+        return _Drain(api, pods, victims, options, signal, pool, hindered, released).run()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -133,6 +143,7 @@ class _Drain:
         signal: Signal,
         pool: ThreadPoolExecutor,
         hindered: Callable[[str], None],
+        released: Callable[[Pod], bool],
     ) -> None:
         self._api = api
         self._pods = pods
@@ -141,6 +152,9 @@ class _Drain:
         self._signal = signal
         self._pool = pool
         self._hindered = hindered
+        self._released = released
+        self._set_aside: set[str] = set()
+        """Uids of pods that hold nothing any more, and do not end."""
         self._began = time.monotonic()
         self._longest_grace = 0
         self._rehearsing = True
@@ -162,7 +176,7 @@ class _Drain:
 
     def _look(self) -> frozenset[str]:
         """Bring the cases up to date with the pods; gives the uids of all that there are."""
-        victims = self._victims()
+        victims = [pod for pod in self._victims() if pod.uid not in self._set_aside]
         present = self._pods.objects
         self._left = tuple(pod for pod in victims if stays(pod))
         for pod in victims:
@@ -173,7 +187,7 @@ class _Drain:
         for uid, case in list(self._cases.items()):
             case.pod = present.get(uid, case.pod)
             ended = uid not in in_the_way and case.gone_by is None
-            if uid not in present or ended:
+            if uid not in present or uid in self._set_aside or ended:
                 del self._cases[uid]
                 self._gone.append(case.pod)
             elif case.pod.deleted is not None and case.gone_by is None:
@@ -218,8 +232,8 @@ class _Drain:
         now = time.monotonic()
         waiting = [case for case in self._cases.values() if case.gone_by is None]
         for case in waiting:
-            if case.pod.bare and not self._options.bare_pods:
-                self._held_up(case, "it has no controller that would bring it back")
+            if held_back := self._held_back(case.pod):
+                self._held_up(case, held_back)
             elif self._options.mode is DrainMode.DELETE:
                 case.passed = now
         if self._rehearsing:
@@ -230,10 +244,18 @@ class _Drain:
             self._rehearsing = not all(case.passed is not None for case in waiting)
         for case in waiting:
             settled = self._rehearsing and case.passed is not None
-            held = case.pod.bare and not self._options.bare_pods
-            if case.attempt is None and case.next_try <= now and not settled and not held:
+            free = not settled and not self._held_back(case.pod)
+            if case.attempt is None and case.next_try <= now and free:
                 case.attempt = self._pool.submit(self._send, case.pod, rehearsal=self._rehearsing)
                 case.attempt.add_done_callback(lambda _: self._signal.notify())
+
+    def _held_back(self, pod: Pod) -> str:
+        """Why the options do not let a pod go, in words; empty if they do."""
+        if pod.bare and not self._options.bare_pods:
+            return "it has no controller that would bring it back"
+        if pod.empty_dir and not self._options.empty_dirs:
+            return "it keeps data in an emptyDir volume, which would be lost"
+        return ""
 
     def _send(self, pod: Pod, *, rehearsal: bool) -> Refusal | None:
         if self._options.mode is DrainMode.DELETE:
@@ -244,6 +266,7 @@ class _Drain:
         now = time.monotonic()
         cases = self._cases.values()
         stuck = [case.pod for case in cases if case.gone_by is not None and case.gone_by <= now]
+        stuck = [pod for pod in stuck if not self._let_be(pod)]
         if stuck:
             raise MigManagerError(Reason.DRAIN_TIMEOUT, self._stuck_in_words(stuck))
         if now < self._limit or all(case.gone_by is not None for case in cases):
@@ -256,6 +279,13 @@ class _Drain:
             )
         raise self._blocked(f"refused for {now - self._began:.0f} s")
 
+    def _let_be(self, pod: Pod) -> bool:
+        """Go on without a pod that does not end, if it holds nothing any more."""
+        if pod.uid not in self._set_aside and self._released(pod):
+            logger.warning("pod {} does not end, but holds no GPU any more: going on without it", pod)
+            self._set_aside.add(pod.uid)
+        return pod.uid in self._set_aside
+
     def _blocked(self, how: str) -> MigManagerError:
         """The error that names every pod that could not be evicted, and why."""
         cases = sorted(
@@ -265,8 +295,8 @@ class _Drain:
         reasons = "; ".join(f"pod {case.pod}: {case.obstacle}" for case in cases[:5])
         more = f"; and {len(cases) - 5} more" if len(cases) > 5 else ""
         hint = (
-            " Delete pods without a controller yourself, or allow it in the settings."
-            if any(case.pod.bare for case in cases) and not self._options.bare_pods
+            " Delete such pods yourself, or allow it in the settings."
+            if any(self._held_back(case.pod) for case in cases)
             else ""
         )
         nothing = " Nothing was evicted." if self._rehearsing else ""

@@ -124,7 +124,16 @@ class Pod:
     mirror: bool
     """Whether it stands for a static pod of the kubelet, which the API cannot end."""
     resources: frozenset[str]
-    """Extended resources, above zero, in requests or limits of any container or init container."""
+    """Extended resources, above zero, in requests or limits of any container or init container; those that a
+    ResourceClaim stands for are left out."""
+    claims: frozenset[str]
+    """Names of its ResourceClaims: named in the spec, made from templates, or made for extended resources."""
+    containers: frozenset[str]
+    """Names of its containers."""
+    node_keys: frozenset[str]
+    """Keys of Node labels that its node selector or required node affinity goes by."""
+    empty_dir: bool
+    """Whether it keeps data in an emptyDir volume, which ends with it."""
     grace_s: int
     """The grace period it is being deleted with, else the one of its spec."""
     phase: str
@@ -155,7 +164,11 @@ class Pod:
             labels=meta.get("labels") or {},
             owner=Owner(owner["kind"], owner["name"]) if owner else None,
             mirror="kubernetes.io/config.mirror" in (meta.get("annotations") or {}),
-            resources=_requested(spec),
+            resources=_requested(spec) - _by_claim(status),
+            claims=_claimed(spec, status),
+            containers=frozenset(each.get("name", "") for each in spec.get("containers") or ()),
+            node_keys=_node_keys(spec),
+            empty_dir=any("emptyDir" in volume for volume in spec.get("volumes") or ()),
             grace_s=30 if grace is None else int(grace),
             phase=status.get("phase", ""),
             ready=ready.get("status") == "True",
@@ -195,6 +208,29 @@ def _requested(spec: Mapping[str, Any]) -> frozenset[str]:
                 if "/" in name and str(amount) != "0"
             )
     return frozenset(names)
+
+
+def _claimed(spec: Mapping[str, Any], status: Mapping[str, Any]) -> frozenset[str]:
+    made = status.get("extendedResourceClaimStatus") or _NOTHING
+    entries = (*(spec.get("resourceClaims") or ()), *(status.get("resourceClaimStatuses") or ()), made)
+    return frozenset(entry["resourceClaimName"] for entry in entries if entry.get("resourceClaimName"))
+
+
+def _by_claim(status: Mapping[str, Any]) -> frozenset[str]:
+    """Extended resources that a DRA driver serves, and no device plugin."""
+    mappings = (status.get("extendedResourceClaimStatus") or _NOTHING).get("requestMappings") or ()
+    return frozenset(each.get("resourceName", "") for each in mappings)
+
+
+def _node_keys(spec: Mapping[str, Any]) -> frozenset[str]:
+    affinity = (spec.get("affinity") or _NOTHING).get("nodeAffinity") or _NOTHING
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or _NOTHING
+    expressions = (
+        each.get("key", "")
+        for term in required.get("nodeSelectorTerms") or ()
+        for each in term.get("matchExpressions") or ()
+    )
+    return frozenset((*(spec.get("nodeSelector") or ()), *expressions))
 
 
 @dataclass(frozen=True, slots=True)

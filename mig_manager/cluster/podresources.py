@@ -19,6 +19,8 @@ from mig_manager.errors import MigManagerError, Reason
 SOCKET = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 """Where a kubelet serves, unless its root directory was moved."""
 
+_UUIDS = ("GPU-", "MIG-")
+"""How the ids of GPUs and MIG devices begin."""
 _START_S = 10.0
 """Seconds that the reading process may take to start, on a busy machine."""
 
@@ -106,15 +108,25 @@ class PodResources:
             for found in _held(pod, container)
         )
 
-    def allocatable(self, patterns: Sequence[str] = GPU_RESOURCES) -> frozenset[str]:
-        """Ids of all healthy devices of the resources that match, free or not, without replicas.
+    def offered(self, patterns: Sequence[str] = GPU_RESOURCES) -> Mapping[str, tuple[str, ...]]:
+        """Ids of all healthy devices by resource, free or not, replicas and all.
+
+        Of the resources that match, and of all others whose devices are GPUs by their ids: a device plugin may
+        rename what it offers.
 
         Raises:
             PodResourcesError: the kubelet cannot be asked.
         """
-        devices = self._ask("GetAllocatableResources").get("devices", ())
-        found = (one for one in devices if is_gpu_resource(one.get("resource_name", ""), patterns))
-        return frozenset(_plain(name) for one in found for name in one.get("device_ids", ()))
+        found: dict[str, dict[str, None]] = {}
+        for one in self._ask("GetAllocatableResources").get("devices", ()):
+            name, ids = one.get("resource_name", ""), one.get("device_ids", ())
+            if is_gpu_resource(name, patterns) or any(each.startswith(_UUIDS) for each in ids):
+                found.setdefault(name, {}).update(dict.fromkeys(ids))
+        return {name: tuple(ids) for name, ids in found.items()}
+
+    def allocatable(self, patterns: Sequence[str] = GPU_RESOURCES) -> frozenset[str]:
+        """The ids that `offered` gives, of all resources together and without replicas."""
+        return plain_ids(self.offered(patterns))
 
     def close(self) -> None:
         """End the reading process, if there is one. A later question starts another."""
@@ -189,6 +201,11 @@ def _held(pod: Mapping[str, Any], container: Mapping[str, Any]) -> Iterable[PodD
         yield PodDevices(
             pod.get("namespace", ""), pod.get("name", ""), container.get("name", ""), resource, tuple(names)
         )
+
+
+def plain_ids(offered: Mapping[str, Iterable[str]]) -> frozenset[str]:
+    """UUIDs of the devices that `PodResources.offered` gives, each once however often it is shared."""
+    return frozenset(_plain(name) for ids in offered.values() for name in ids)
 
 
 def _plain(device_id: str) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from mig_manager.cluster.objects import Node
 from mig_manager.cluster.pods import GPU_RESOURCES, is_gpu_resource
 from mig_manager.planning.state import Inventory
+
+GPU_RESOURCE = "nvidia.com/gpu"
+MIG_PREFIX = "nvidia.com/mig-"
+SHARED = ".shared"
+"""What a device plugin may put behind the name of a resource whose devices it shares."""
 
 
 def advertised(node: Node, patterns: Sequence[str] = GPU_RESOURCES) -> dict[str, int]:
@@ -17,28 +22,73 @@ def advertised(node: Node, patterns: Sequence[str] = GPU_RESOURCES) -> dict[str,
     }
 
 
-def not_fresh(
-    node: Node,
-    expected: Mapping[str, int],
-    *,
-    changed: bool,
-    plugin_ready: datetime | None,
-    patterns: Sequence[str] = GPU_RESOURCES,
+def wrong_counts(
+    shown: Mapping[str, int], counts: Mapping[str, int], replicas: Mapping[str, Collection[int]]
 ) -> str | None:
-    """Why the allocatable resources of a Node are not (yet) the fresh ones; None when they are.
+    """Why the resources that a node offers do not stand for that many devices; None if they do.
 
-    They must be exactly `expected` (zeros do not count), and this must be news: seen to change since the
-    plugin was started again (`changed`), or written by the kubelet after the new plugin pod became Ready.
-    Both times of the latter have whole seconds, so the status must be from a later second.
+    A device plugin that shares devices (time-slicing, MPS) offers each of them several times, under the plain
+    name or with `.shared` behind it; one that renames them offers names of its own, of which only the sum tells.
+
+    Args:
+        shown: as `advertised` gives them.
+        counts: devices by the resource names that NVIDIA's plugin gives them; zeros do not count.
+        replicas: how often each device may be offered, by the same names; any whole multiple where nothing is
+            known of a name.
     """
-    wanted = {name: count for name, count in expected.items() if count}
-    found = advertised(node, patterns)
-    if found != wanted:
-        return f"the kubelet advertises {_counts(found)}; expected are {_counts(wanted)}"
+    wanted = {name: count for name, count in counts.items() if count}
+    plain = {name: name.removesuffix(SHARED) for name in shown}
+    if any(not _by_nvidia(name) and name not in wanted for name in plain.values()):
+        fits = bool(wanted) and sum(shown.values()) % sum(wanted.values()) == 0
+    else:
+        totals: dict[str, int] = {}
+        for name, count in shown.items():
+            key = name if name in wanted else plain[name]
+            totals[key] = totals.get(key, 0) + count
+        fits = totals.keys() == wanted.keys() and all(
+            _is_multiple(total, wanted[name], replicas.get(name)) for name, total in totals.items()
+        )
+    return None if fits else f"the kubelet advertises {_counts(shown)}; expected are {_counts(wanted)}"
+
+
+def _is_multiple(total: int, count: int, factors: Collection[int] | None) -> bool:
+    return total % count == 0 and (not factors or total // count in factors)
+
+
+def _by_nvidia(name: str) -> bool:
+    return name == GPU_RESOURCE or name.startswith(MIG_PREFIX)
+
+
+def seen_replicas(counts: Mapping[str, int], shown: Mapping[str, int]) -> dict[str, int]:
+    """How often each device is offered, by resource name, as far as what is shown tells.
+
+    The arguments are those of `wrong_counts`.
+    """
+    found = {}
+    for name, count in counts.items():
+        total = shown.get(name, 0) + shown.get(name + SHARED, 0)
+        if count and total and total % count == 0:
+            found[name] = total // count
+    return found
+
+
+def labelled_replicas(labels: Mapping[str, str], names: Iterable[str]) -> dict[str, int]:
+    """The same by the labels of GPU feature discovery: `nvidia.com/mig-1g.10gb.replicas=4`."""
+    texts = ((name, labels.get(f"{name}.replicas", "")) for name in names)
+    return {name: int(text) for name, text in texts if text.isdecimal() and int(text) > 0}
+
+
+def not_fresh(node: Node, *, changed: bool, plugin_ready: datetime | None) -> str | None:
+    """Why the allocatable resources of a Node may be old numbers; None when they are news.
+
+    They must have been seen to change since the plugin was started again (`changed`), or been written by the
+    kubelet after the new plugin pod became Ready. Both times of the latter have whole seconds, so the status
+    must be from a later second.
+    """
     if changed:
         return None
     if plugin_ready is None:
-        return f"the kubelet advertises {_counts(found)}, but no new device plugin pod is Ready yet"
+        return "no new device plugin pod is Ready yet"
     if node.heartbeat is None or node.heartbeat <= plugin_ready:
         return "the kubelet has not written its status since the new device plugin pod became Ready"
     return None
@@ -74,6 +124,21 @@ def wrong_devices(listed: Collection[str], expected: Collection[str]) -> str | N
     if gone:
         problems.append(f"still lists {_some(gone)}")
     return f"the kubelet {' and '.join(problems)}" if problems else None
+
+
+def wrong_offer(
+    node: Node, offered: Mapping[str, Collection[str]], patterns: Sequence[str] = GPU_RESOURCES
+) -> str | None:
+    """Why the Node does not say (yet) what its kubelet can allocate; None when it does.
+
+    `offered` is as `PodResources.offered` gives it.
+    """
+    counts = {name: len(ids) for name, ids in offered.items() if ids}
+    named = {name: node.allocatable[name] for name in offered if node.allocatable.get(name)}
+    shown = advertised(node, patterns) | named
+    if shown == counts:
+        return None
+    return f"the Node still says {_counts(shown)}, while its kubelet has {_counts(counts)}"
 
 
 def _some(ids: Sequence[str], longest: int = 3) -> str:

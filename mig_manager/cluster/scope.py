@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
+from mig_manager.cluster.claims import GPU_DRIVER
 from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.podresources import PodDevices
 from mig_manager.cluster.pods import GPU_RESOURCES, is_gpu_resource
-
-GPU_DRIVER = "gpu.nvidia.com"
-"""NVIDIA's driver of ResourceClaims for GPUs and MIG devices."""
 
 
 def affected(
@@ -22,12 +20,12 @@ def affected(
     """The pods that a change takes a device from, by namespace and name.
 
     A pod on the GPUs counts too if it cannot be shown to be safe: the kubelet does not list a resource that
-    it asks for, or lists a device that does not exist (any more), or one of a ResourceClaim, whose name says
-    nothing about the hardware.
+    it asks for, or lists a device that does not exist (any more); or a claim holds one of which no ResourceSlice
+    tells the hardware.
 
     Args:
         pods: all pods of the node; those that have finished never count.
-        allocations: as the kubelet lists them.
+        allocations: as the kubelet lists them, and as claims tell; see `by_hardware`.
         lost: UUIDs of GPUs and MIG devices that nobody may use any more; `NodePlan.devices_lost`.
         known: UUIDs of all GPUs and MIG devices there are; `Inventory.uuids`.
         patterns: of the resources whose devices are GPUs or MIG devices.

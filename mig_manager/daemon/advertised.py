@@ -9,38 +9,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from mig_manager.cluster.resources import GPU_RESOURCE, MIG_PREFIX, seen_replicas
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.layouts.layout import NodeTarget
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.state import GpuState, Inventory
-
-GPU_RESOURCE = "nvidia.com/gpu"
-
-
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """How a device plugin multiplies GPUs (time-slicing): every resource so many times, perhaps renamed."""
-
-    suffix: str = ""
-    """`.shared` where the plugin renames what it shares."""
-    replicas: int = 1
-
-    @classmethod
-    def seen(cls, counts: Mapping[str, int], advertised: Mapping[str, int]) -> Sharing:
-        """What explains that GPUs with those counts are advertised so; no sharing if nothing does."""
-        for suffix in ("", ".shared"):
-            shown = {name.removesuffix(suffix): count for name, count in advertised.items()}
-            factors = {shown.get(name, 0) / count for name, count in counts.items() if count}
-            if len(factors) == 1 and (factor := factors.pop()) >= 1 and factor == int(factor):
-                sharing = cls(suffix, int(factor))
-                if sharing.of(counts) == dict(advertised):
-                    return sharing
-        return cls()
-
-    def of(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """What is advertised for GPUs with those counts."""
-        return {name + self.suffix: count * self.replicas for name, count in counts.items() if count}
-
 
 @dataclass(frozen=True, slots=True)
 class GpuShape:
@@ -77,7 +50,7 @@ def _shape(state: GpuState) -> GpuShape:
 
 def resource_name(profile: MigProfile) -> str:
     """`nvidia.com/mig-1g.10gb.me` for `1g.10gb+me`."""
-    return "nvidia.com/mig-" + str(profile).replace("+", ".")
+    return MIG_PREFIX + str(profile).replace("+", ".")
 
 
 def expected_resources(shapes: Iterable[GpuShape], strategy: str) -> Mapping[str, int]:
@@ -135,9 +108,9 @@ def _mismatch(strategy: str, what: str) -> MigManagerError:
     )
 
 
-def sharing_now(inventory: Inventory, strategy: str, advertised: Mapping[str, int]) -> Sharing:
-    """How the device plugin shares the GPUs as they are now; no sharing where it cannot be told."""
+def replicas_now(inventory: Inventory, strategy: str, shown: Mapping[str, int]) -> dict[str, int]:
+    """How often the device plugin offers each device of the GPUs as they are now, as far as that can be told."""
     try:
-        return Sharing.seen(expected_resources(shapes_now(inventory), strategy), advertised)
+        return seen_replicas(expected_resources(shapes_now(inventory), strategy), shown)
     except MigManagerError:
-        return Sharing()
+        return {}

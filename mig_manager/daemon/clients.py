@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from loguru import logger
 
@@ -12,23 +13,26 @@ from mig_manager.cluster.objects import Node, Pod
 from mig_manager.cluster.operands import (
     PAUSED,
     Operand,
+    Role,
     delete_pods,
-    gpu_operator_operands,
-    gpu_operator_validator,
+    leftovers,
     operand_pods,
     pause,
     paused_operands,
     resume,
+    stopped_pods,
+    unlabelled,
 )
 from mig_manager.cluster.pods import name_pods
 from mig_manager.cluster.resources import expected_devices
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import ObjectWatch
-from mig_manager.daemon.advertised import Sharing, expected_resources, shapes_now
-from mig_manager.daemon.fresh import Advertised
+from mig_manager.daemon.advertised import expected_resources, shapes_now
+from mig_manager.daemon.fresh import Advertised, Offer
 from mig_manager.daemon.journal import Journal
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
+from mig_manager.daemon.slices import Slices
 from mig_manager.daemon.status import Phase, strategy_of
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.planning.state import Inventory
@@ -42,23 +46,34 @@ _RESTART_PATIENCE = 30.0
 class GpuClients:
     """The operands of this node during one run."""
 
-    def __init__(self, site: Site, report: Report, pods: ObjectWatch[Pod], resources: Advertised) -> None:
+    def __init__(
+        self,
+        site: Site,
+        report: Report,
+        pods: ObjectWatch[Pod],
+        resources: Advertised,
+        slices: Slices,
+    ) -> None:
         """Look at them before anything is paused, or at what a journal says of an unfinished run."""
-        namespace = site.settings.operand_namespace or None
         self._site = site
         self._report = report
         self._pods = pods
         self._resources = resources
-        self._operands = gpu_operator_operands(namespace)
-        self._plugin = plugin_operand(namespace)
+        self._slices = slices
         labels = report.node.meta.labels
-        self._unpaused = (
-            *(operand for operand in self._operands if operand.label not in labels),
-            gpu_operator_validator(namespace),
-        )
+        self._unpaused = unlabelled(labels, site.operands)
         """Those that no label stops; they are started anew after a change."""
-        paused = report.journal.operands if report.journal is not None else {}
-        self._has_plugin = bool(self._running(self._plugin)) or self._plugin.label in paused
+        self._plugins = with_role(site.operands, Role.DEVICE_PLUGIN)
+        self._has_plugin = self._is_here(self._plugins)
+        self._has_dra_plugin = self._is_here(with_role(site.operands, Role.DRA_PLUGIN))
+
+    def _is_here(self, operands: Sequence[Operand]) -> bool:
+        """Whether any of them runs on this node, or would if it were not paused."""
+        labels = self._report.node.meta.labels
+        paused = {label for label, value in labels.items() if value == PAUSED}
+        if self._report.journal is not None:
+            paused.update(self._report.journal.operands)
+        return any(each.label in paused for each in operands) or bool(self._stopped_by(operands))
 
     @property
     def paused(self) -> bool:
@@ -67,29 +82,45 @@ class GpuClients:
         labels = self._report.node.meta.labels
         return journal is not None and any(labels.get(label) == PAUSED for label in journal.operands)
 
+    @property
+    def left_paused(self) -> bool:
+        """Whether a pause stands on the Node of which no journal knows."""
+        return bool(self._leftovers())
+
     def pause(self) -> None:
-        """Stop them by their deploy labels and wait until their pods are gone.
+        """Stop them by their deploy labels and wait until their pods are gone; DRA plugins go last.
 
         Raises:
             MigManagerError: OperandTimeout, naming the pods that stay.
         """
-        self._report.change(Phase.PAUSING_OPERANDS, self._pause)
+        last = with_role(self._site.operands, Role.DRA_PLUGIN)
+        self._stop([one for one in self._site.operands if one not in last])
+        if any(one.label in self._report.node.meta.labels for one in last):
+            self._stop(last)
+
+    def _stop(self, operands: Sequence[Operand]) -> None:
+        self._report.change(Phase.PAUSING_OPERANDS, partial(self._pause, operands))
         assert self._report.journal is not None
-        paused = paused_operands(self._operands, self._report.journal.operands)
+        paused = paused_operands(operands, self._report.journal.operands)
         self._site.signal.wait_for(
-            lambda: not self._running(*paused),
+            lambda: not self._stopped_by(paused),
             Deadline.after(self._site.settings.operand_timeout),
-            lambda: f"These pods of paused GPU clients have not gone: {name_pods(self._running(*paused))}.",
+            lambda: f"These pods of paused GPU clients have not gone: {name_pods(self._stopped_by(paused))}.",
             reason=Reason.OPERAND_TIMEOUT,
         )
 
-    def _pause(self, node: Node) -> NodeChange:
+    def _pause(self, operands: Sequence[Operand], node: Node) -> NodeChange:
         """Journal and labels in one; and the cordon again, in case that somebody has taken it off."""
         journal = Journal.from_annotations(node.meta.annotations) or self._report.journal
         assert journal is not None
-        stop = pause(node.meta.labels, self._operands, journal.operands)
+        stop = pause(node.meta.labels, operands, journal.operands)
         kept = self._report.keep(replace(journal, operands=stop.originals))
         return kept | NodeChange(labels=stop.labels, unschedulable=True)
+
+    def _leftovers(self) -> Mapping[str, str]:
+        journal = self._report.journal
+        known = {} if journal is None else journal.operands
+        return leftovers(self._report.node.meta.labels, self._site.operands, known)
 
     def resume(self, *, changed: bool) -> bool:
         """Start them again, each as it was before.
@@ -100,19 +131,19 @@ class GpuClients:
         Gives whether any had to be started. Raises ApiError when the Node could not be changed.
         """
         journal = self._report.journal
-        paused = {} if journal is None else journal.operands
+        paused = {**self._leftovers(), **({} if journal is None else journal.operands)}
         if not paused and not changed:
             return False
         stale = self._running(
             *(self._unpaused if changed else ()),
-            *((self._plugin,) if changed or self._plugin.label in paused else ()),
+            *(one for one in self._plugins if changed or one.label in paused),
         )
         if paused:
-            assert journal is not None
             self._report.change(
                 Phase.RESUMING_OPERANDS, lambda node: NodeChange(labels=resume(node.meta.labels, paused))
             )
-            self._report.journal = replace(journal, operands={})
+            if journal is not None:
+                self._report.journal = replace(journal, operands={})
         try:
             patience = min(_RESTART_PATIENCE, self._report.patience)
             delete_pods(self._site.api, stale, deadline=Deadline.after(patience))
@@ -123,22 +154,24 @@ class GpuClients:
     def await_resources(self, inventory: Inventory) -> None:
         """Wait until the kubelet advertises the GPUs as they are now, published by a new plugin pod.
 
+        Where NVIDIA's DRA driver serves the node, also until its ResourceSlices show them.
+
         Raises:
             MigManagerError: ResourcesNotAdvertised.
         """
-        if not self._has_plugin:
+        if not self._has_plugin and not self._has_dra_plugin:
             logger.info("no device plugin runs on this node: nothing to wait for")
             return
         self._report.say(Phase.WAITING_FOR_RESOURCES)
-        counts = self._counts(inventory)
-        if counts is None:
-            logger.warning(
-                "the device plugin's strategy does not suit the layout: resources are not waited for"
-            )
-            return
         deadline = Deadline.after(self._site.settings.resources_timeout)
-        devices = expected_devices(inventory, self._strategy)
-        self._resources.wait(lambda: self._expected(counts), deadline, fresh=True, devices=devices)
+        if self._has_plugin:
+            if self._offer(inventory, self._report.node) is None:
+                logger.warning(
+                    "the device plugin's strategy does not suit the layout: resources are not waited for"
+                )
+            self._resources.wait(lambda node: self._offer(inventory, node), deadline, fresh=True)
+        if self._has_dra_plugin:
+            self._slices.wait(inventory, deadline)
 
     def await_what_is_there(self, inventory: Inventory | None) -> None:
         """Wait a while until the kubelet advertises GPUs that are not as anybody wanted them.
@@ -150,47 +183,44 @@ class GpuClients:
         if journal is None or not self._has_plugin:
             return
         if inventory is None:
-            self._shown_in_time(journal.allocatable, fresh=False)
-        elif (counts := self._counts(inventory)) is not None:
-            self._shown_in_time(self._expected(counts), fresh=False)
+            self._shown_in_time(Offer(journal.allocatable, exact=True), fresh=False)
+        elif (offer := self._offer(inventory, self._report.node)) is not None:
+            self._shown_in_time(replace(offer, devices=None), fresh=False)
 
     def advertised_truly(self, inventory: Inventory | None) -> bool:
         """Whether, within a while, the kubelet advertises GPUs that are not as anybody wanted them."""
         if not self._has_plugin:
             return inventory is not None
-        counts = self._counts(inventory) if inventory is not None else None
-        return counts is not None and self._shown_in_time(self._expected(counts), fresh=True)
+        offer = None if inventory is None else self._offer(inventory, self._report.node)
+        return offer is not None and self._shown_in_time(replace(offer, devices=None), fresh=True)
 
-    def _shown_in_time(self, wanted: Mapping[str, int], *, fresh: bool) -> bool:
+    def _shown_in_time(self, offer: Offer, *, fresh: bool) -> bool:
         patience = min(_PUT_BACK_PATIENCE, self._site.settings.resources_timeout)
         try:
-            self._resources.wait(lambda: wanted, Deadline.after(patience), fresh=fresh)
+            self._resources.wait(lambda node: offer, Deadline.after(patience), fresh=fresh)
         except MigManagerError as error:
             logger.warning("{}", error.message)
             return False
         return True
 
-    def _counts(self, inventory: Inventory) -> Mapping[str, int] | None:
-        """What a plugin finds on such GPUs; None where it would not start."""
+    def _offer(self, inventory: Inventory, node: Node) -> Offer | None:
+        """What a plugin finds on such GPUs with the strategy that it has now; None where it would not start."""
+        strategy = strategy_of(node.meta.labels, self._site.settings.mig_strategy)
         try:
-            return expected_resources(shapes_now(inventory), self._strategy)
+            counts = expected_resources(shapes_now(inventory), strategy)
         except MigManagerError:
             return None
-
-    @property
-    def _strategy(self) -> str:
-        return strategy_of(self._report.node.meta.labels, self._site.settings.mig_strategy)
-
-    def _expected(self, counts: Mapping[str, int]) -> Mapping[str, int]:
-        """What it advertises for them: shared as before the run, or by what is seen where no journal tells."""
         journal = self._report.journal
-        shown = self._resources.shown
-        return (Sharing.seen(counts, shown) if journal is None else journal.sharing).of(counts)
+        known = {} if journal is None else journal.replicas
+        return Offer(counts, known, expected_devices(inventory, strategy))
 
     def _running(self, *operands: Operand) -> tuple[Pod, ...]:
         return operand_pods(self._pods.objects.values(), operands)
 
+    def _stopped_by(self, operands: Sequence[Operand]) -> tuple[Pod, ...]:
+        return stopped_pods(self._pods.objects.values(), operands)
 
-def plugin_operand(namespace: str | None) -> Operand:
-    """The device plugin among the GPU Operator's operands."""
-    return next(one for one in gpu_operator_operands(namespace) if one.name == "device-plugin")
+
+def with_role(operands: Sequence[Operand], role: Role) -> tuple[Operand, ...]:
+    """Those of the operands that have the role."""
+    return tuple(one for one in operands if one.role is role)

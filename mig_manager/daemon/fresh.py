@@ -7,36 +7,64 @@ only when they were seen to change, or were written after the new device plugin 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 from mig_manager.cluster.objects import Node, Pod
 from mig_manager.cluster.operands import Operand, new_ready_pod
-from mig_manager.cluster.podresources import PodResources, PodResourcesError
-from mig_manager.cluster.resources import advertised, not_fresh, wrong_devices
+from mig_manager.cluster.podresources import PodResources, PodResourcesError, plain_ids
+from mig_manager.cluster.resources import (
+    advertised,
+    labelled_replicas,
+    not_fresh,
+    wrong_counts,
+    wrong_devices,
+    wrong_offer,
+)
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import ObjectWatch, watch_node
 from mig_manager.daemon.site import Site
 from mig_manager.errors import Reason
 
+_NONE = "The device plugin has come back without any resource: look at its log."
+_OLD = "These are the resources from before the change: the device plugin has not published new ones."
 _LOOK_AGAIN = 1.0
 """Seconds between two questions to the kubelet, which tells nobody when a plugin has registered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What a device plugin has to offer."""
+
+    counts: Mapping[str, int]
+    """Devices by the resource names that NVIDIA's plugin gives them; zeros do not count."""
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    """How often each device was offered before, by the same names, as far as it is known."""
+    devices: Collection[str] | None = None
+    """Their UUIDs; None where they are not known, or do not matter."""
+    exact: bool = False
+    """Whether `counts` are what is shown in the end, replicas and all."""
 
 
 class Advertised:
     """Follows the GPU resources of our Node from before its device plugin goes until the new ones are there."""
 
     def __init__(
-        self, site: Site, pods: ObjectWatch[Pod], kubelet: PodResources, plugin: Operand, before: Node
+        self,
+        site: Site,
+        pods: ObjectWatch[Pod],
+        kubelet: PodResources,
+        plugins: Sequence[Operand],
+        before: Node,
     ) -> None:
         self._signal = site.signal
         self._patterns = site.settings.gpu_resources
         self._pods = pods
         self._kubelet = kubelet
-        self._plugin = plugin
+        self._plugins = plugins
         self._before = advertised(before, self._patterns)
-        self._old = frozenset(uid for uid, pod in pods.objects.items() if plugin.owns(pod))
+        self._old = frozenset(uid for uid, pod in pods.objects.items() if any(each.owns(pod) for each in plugins))
         self._changed = False
         self._watch = watch_node(site.api, site.node.name, site.signal, site.watching, observe=self._observe)
 
@@ -47,32 +75,18 @@ class Advertised:
     def __exit__(self, *exc: object) -> None:
         self._watch.stop()
 
-    @property
-    def shown(self) -> Mapping[str, int]:
-        """What is advertised at this moment, as far as is known."""
-        node = self._watch.sole
-        return self._before if node is None else advertised(node, self._patterns)
+    def wait(self, offer: Callable[[Node], Offer | None], deadline: Deadline, *, fresh: bool) -> None:
+        """Wait until exactly what `offer` gives for the Node as it is now is advertised; None: nothing is to be.
 
-    def wait(
-        self,
-        wanted: Callable[[], Mapping[str, int]],
-        deadline: Deadline,
-        *,
-        fresh: bool,
-        devices: frozenset[str] | None = None,
-    ) -> None:
-        """Wait until exactly what `wanted` gives is advertised (counts by resource name; zeros do not count).
-
-        With `fresh`, only what a plugin pod has published that was not there at first counts; `devices` are
-        the UUIDs that it must have published, where they are known.
+        With `fresh`, only what a plugin pod has published that was not there at first counts.
 
         Raises:
             MigManagerError: ResourcesNotAdvertised; the message has both sets of numbers.
         """
         self._signal.wait_for(
-            lambda: self._obstacle(wanted(), fresh, devices) is None,
+            lambda: self._obstacle(offer, fresh) is None,
             deadline,
-            lambda: f"The GPUs are not advertised as they are: {self._obstacle(wanted(), fresh, devices)}.",
+            lambda: self._in_words(self._obstacle(offer, fresh)),
             reason=Reason.RESOURCES_NOT_ADVERTISED,
             every=_LOOK_AGAIN,
         )
@@ -81,24 +95,46 @@ class Advertised:
         if advertised(node, self._patterns) != self._before:
             self._changed = True
 
-    def _obstacle(self, wanted: Mapping[str, int], fresh: bool, devices: frozenset[str] | None) -> str | None:
+    def _in_words(self, obstacle: str | None) -> str:
+        """Why it failed; what a plugin did that is there, and has published nothing or nothing new."""
+        node = self._watch.sole
+        shown = None if node is None else advertised(node, self._patterns)
+        words = f"The GPUs are not advertised as they are: {obstacle}."
+        if shown == {}:
+            return f"{words} {_NONE}"
+        return f"{words} {_OLD}" if shown == self._before else words
+
+    def _obstacle(self, offer: Callable[[Node], Offer | None], fresh: bool) -> str | None:
         node = self._watch.sole
         if node is None:
             return self._watch.problem or "the Node has not been read yet"
-        if not fresh:
-            return not_fresh(node, wanted, changed=True, plugin_ready=None, patterns=self._patterns)
-        plugin = new_ready_pod(self._pods.objects.values(), self._plugin, self._old)
-        if plugin is None:
+        wanted = offer(node)
+        if wanted is None:
+            return None
+        plugin = new_ready_pod(self._pods.objects.values(), self._plugins, self._old)
+        if fresh and plugin is None:
             return "no new device plugin pod is Ready yet"
-        listed = self._listed() if devices is not None else None
-        if devices is not None and listed is not None:
-            wrong = wrong_devices(listed, devices)
-            return wrong or not_fresh(node, wanted, changed=True, plugin_ready=None, patterns=self._patterns)
-        ready: datetime | None = plugin.ready_since
-        return not_fresh(node, wanted, changed=self._changed, plugin_ready=ready, patterns=self._patterns)
+        offered = self._offered() if fresh and wanted.devices is not None else None
+        if offered is not None:
+            wrong = wrong_devices(plain_ids(offered), wanted.devices or ())
+            return wrong or wrong_offer(node, offered, self._patterns)
+        wrong = wrong_counts(advertised(node, self._patterns), wanted.counts, _replicas(wanted, node))
+        if wrong is not None or not fresh:
+            return wrong
+        return not_fresh(node, changed=self._changed, plugin_ready=plugin.ready_since if plugin else None)
 
-    def _listed(self) -> frozenset[str] | None:
+    def _offered(self) -> Mapping[str, tuple[str, ...]] | None:
         try:
-            return self._kubelet.allocatable(self._patterns)
+            return self._kubelet.offered(self._patterns)
         except PodResourcesError:
             return None
+
+
+def _replicas(offer: Offer, node: Node) -> Mapping[str, set[int]]:
+    """How often each device may be offered: as before, or as GPU feature discovery says now."""
+    if offer.exact:
+        return {name: {1} for name in offer.counts}
+    found = {name: {factor} for name, factor in offer.replicas.items()}
+    for name, factor in labelled_replicas(node.meta.labels, offer.counts).items():
+        found.setdefault(name, set()).add(factor)
+    return found

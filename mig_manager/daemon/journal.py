@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mig_manager.daemon.advertised import Sharing
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import Placement
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, Inventory
@@ -30,8 +29,8 @@ class Journal:
     """Whether the cordon is ours: the node was schedulable before."""
     allocatable: Mapping[str, int]
     """The GPU resources that the node advertised before."""
-    sharing: Sharing = field(default_factory=Sharing)
-    """How the device plugin shared GPUs before."""
+    replicas: Mapping[str, int] = field(default_factory=dict)
+    """How often the device plugin offered each device before, by resource name, as far as that could be told."""
     gpus: tuple[Mapping[str, Any], ...] = ()
     """Modes, instances, placements and compute instances before; one JSON object a GPU."""
     operands: Mapping[str, str] = field(default_factory=dict)
@@ -47,7 +46,7 @@ class Journal:
                 "startedAt": self.started_at,
                 "cordoned": self.cordoned,
                 "allocatable": dict(self.allocatable),
-                "sharing": [self.sharing.suffix, self.sharing.replicas],
+                "replicas": dict(self.replicas),
                 "operands": dict(self.operands),
                 "gpus": list(self.gpus),
                 "persistence": list(self.persistence),
@@ -67,7 +66,7 @@ class Journal:
                 started_at=str(values["startedAt"]),
                 cordoned=bool(values["cordoned"]),
                 allocatable=dict(values.get("allocatable", {})),
-                sharing=Sharing(*values.get("sharing", ())),
+                replicas=dict(values.get("replicas", {})),
                 gpus=tuple(values.get("gpus", ())),
                 operands=dict(values.get("operands", {})),
                 persistence=tuple(values.get("persistence", ())),

@@ -20,7 +20,7 @@ from mig_manager.cluster.pods import name_pods
 from mig_manager.cluster.resources import advertised
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import watch_pods
-from mig_manager.daemon.advertised import expected_resources, shapes_wanted, sharing_now
+from mig_manager.daemon.advertised import expected_resources, replicas_now, shapes_wanted
 from mig_manager.daemon.clients import GpuClients, plugin_operand
 from mig_manager.daemon.driver import publish_devices
 from mig_manager.daemon.fresh import Advertised
@@ -192,7 +192,7 @@ class Run:
             started_at=now(),
             cordoned=not node.unschedulable,
             allocatable=shown,
-            sharing=sharing_now(inventory, self._strategy, shown),
+            replicas=replicas_now(inventory, self._strategy, shown),
             gpus=gpus_before(inventory),
         )
 
