@@ -6,7 +6,7 @@ may be absent (before Kubernetes 1.32, or switched off), older than v1, or forbi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from loguru import logger
@@ -98,17 +98,23 @@ class Claims:
         self._node = node
         self._version: str | None = None
         self._asked = False
-        self._known: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        self._known: dict[tuple[str, str], tuple[str, ...] | None] = {}
 
-    def allocations(self, pods: Iterable[Pod]) -> tuple[PodDevices, ...]:
+    def allocations(
+        self, pods: Iterable[Pod], told: Collection[tuple[str, str]] = ()
+    ) -> tuple[PodDevices, ...]:
         """The devices of NVIDIA's driver that the claims of these pods hold, as `pool/device`.
 
         A claim that cannot be read counts as one device of a name that nobody knows: its pod may be on a GPU.
+        Except for the pods in `told` (namespace and name): of those the kubelet has told what they hold.
         """
         found = []
         for pod in pods:
             for name in sorted(pod.claims):
-                if not pod.finished and (devices := self._devices(pod, name)):
+                devices = () if pod.finished else self._devices(pod, name)
+                if devices is None:
+                    devices = () if (pod.namespace, pod.name) in told else (f"claim {name}",)
+                if devices:
                     found.append(PodDevices(pod.namespace, pod.name, "", GPU_DRIVER, devices))
         return tuple(found)
 
@@ -143,8 +149,9 @@ class Claims:
     def _selection(self) -> Mapping[str, str]:
         return {"fieldSelector": f"spec.nodeName={self._node},spec.driver={GPU_DRIVER}"}
 
-    def _devices(self, pod: Pod, name: str) -> tuple[str, ...]:
-        key = (pod.uid, pod.namespace, name)
+    def _devices(self, pod: Pod, name: str) -> tuple[str, ...] | None:
+        """Those of one claim, which do not change while its pod is bound; None if it cannot be read."""
+        key = (pod.uid, name)
         if key not in self._known:
             try:
                 self._known[key] = claimed_devices(self._read(pod.namespace, name))
@@ -152,7 +159,7 @@ class Claims:
                 if error.status == 404:
                     return ()
                 logger.warning("ResourceClaim {}/{} cannot be read: {}", pod.namespace, name, error.message)
-                return (f"claim {name}",)
+                self._known[key] = None
         return self._known[key]
 
     def _read(self, namespace: str, name: str) -> JsonObject:

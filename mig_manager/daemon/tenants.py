@@ -2,32 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from loguru import logger
 
+from mig_manager.cluster.claims import GPU_DRIVER, Claims, by_hardware
 from mig_manager.cluster.drain import DrainMode, DrainOptions, drain
 from mig_manager.cluster.objects import Pod
+from mig_manager.cluster.operands import CLIENT_LABEL, Role
 from mig_manager.cluster.podresources import PodDevices, PodResources, PodResourcesError
-from mig_manager.cluster.pods import gpu_pods, name_pods, unknown_to_kubelet
+from mig_manager.cluster.pods import name_pods, stays, unknown_to_kubelet, uses_gpu
 from mig_manager.cluster.scope import affected, held_devices
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import ObjectWatch
 from mig_manager.daemon.site import Site
-from mig_manager.errors import Reason
+from mig_manager.errors import MigManagerError, Reason
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
+
+Holders = Callable[[NodePlan], Collection[str]]
+"""Gives the uids of the pods whose processes hold what a plan changes, requested or not."""
+
+
+def nobody(plan: NodePlan) -> Collection[str]:
+    """No process is looked at."""
+    return ()
 
 
 class Tenants:
     """The GPU pods of this node during one run."""
 
-    def __init__(self, site: Site, pods: ObjectWatch[Pod], kubelet: PodResources) -> None:
+    def __init__(
+        self,
+        site: Site,
+        pods: ObjectWatch[Pod],
+        kubelet: PodResources,
+        claims: Claims,
+        holders: Holders = nobody,
+    ) -> None:
+        """`holders` is asked when a plan's pods are looked for, and again when the pods of the node change."""
         self._site = site
         self._pods = pods
         self._kubelet = kubelet
-        self._asked: frozenset[tuple[str, bool]] | None = None
+        self._claims = claims
+        self._holders = holders
+        self._asked: frozenset[object] | None = None
         self._answer: tuple[PodDevices, ...] | None = None
+        self._held_for: tuple[NodePlan, frozenset[str]] | None = None
+        self._held_by: Collection[str] = ()
+        self._empty: set[str] = set()
+        """Uids of pods that do not end, but hold nothing any more."""
 
     def settle(self) -> None:
         """Wait until every GPU pod that is bound to the node is known to its kubelet, or gone.
@@ -36,11 +60,11 @@ class Tenants:
             MigManagerError: DrainTimeout, naming the pods.
         """
         self._site.signal.wait_for(
-            lambda: not unknown_to_kubelet(self._present()),
+            lambda: not self._unknown(),
             Deadline.after(self._site.settings.settle_timeout),
             lambda: (
                 "The kubelet has taken no notice of pods bound to this node: "
-                f"{name_pods(unknown_to_kubelet(self._present()))}."
+                f"{name_pods(self._unknown())}."
             ),
             reason=Reason.DRAIN_TIMEOUT,
         )
@@ -50,15 +74,10 @@ class Tenants:
         return held_devices(self._allocations() or ())
 
     def in_the_way(self, plan: NodePlan, inventory: Inventory) -> Sequence[Pod]:
-        """Those that the plan takes something from; all, where that cannot be told."""
-        present = self._present()
+        """Those that the plan takes something from; all on the GPUs, where that cannot be told."""
         if self._site.settings.drain_scope == "all":
-            return present
-        held = self._allocations()
-        if held is None:
-            return present
-        patterns = self._site.settings.gpu_resources
-        return affected(self._pods.objects.values(), held, plan.devices_lost, inventory.uuids, patterns)
+            return self._together(self._on_gpus(), plan)
+        return self._losing(plan, inventory)
 
     def name_of(self, uid: str) -> str | None:
         """Namespace and name of a pod of this node; None where there is none with that UID."""
@@ -66,39 +85,132 @@ class Tenants:
         return None if pod is None else str(pod)
 
     def leave(self, plan: NodePlan, inventory: Inventory, hindered: Callable[[str], None]) -> Sequence[Pod]:
-        """Make those go that are in the way; gives those that are gone. Raises what `drain` raises."""
+        """Make those go that are in the way; gives those that are gone.
+
+        Raises what `drain` raises, and DrainRequired before anybody has to go: it names the pods that lose
+        something, and that no drain can move.
+        """
+        self._refuse_immovable(plan, inventory)
         settings = self._site.settings
         options = DrainOptions(
             mode=DrainMode(settings.drain_mode),
             bare_pods=settings.evict_bare_pods,
+            empty_dirs=settings.evict_empty_dir_pods,
+            grace_s=settings.drain_grace_period,
             timeout_s=settings.drain_timeout,
             margin_s=settings.drain_margin,
+            cap_s=settings.drain_longest,
         )
-        return drain(
+        gone = drain(
             self._site.api,
             self._pods,
             lambda: self.in_the_way(plan, inventory),
             options,
             self._site.signal,
             hindered=hindered,
+            released=lambda pod: self._released(pod, plan),
         ).gone
+        self._refuse_immovable(plan, inventory)
+        return gone
+
+    def _refuse_immovable(self, plan: NodePlan, inventory: Inventory) -> None:
+        immovable = [pod for pod in self._losing(plan, inventory) if stays(pod)]
+        if immovable:
+            raise MigManagerError(
+                Reason.DRAIN_REQUIRED,
+                f"These pods hold what has to change, and belong to a DaemonSet or to the kubelet itself, which would "
+                f"bring them back at once: {name_pods(immovable)}. Have them stopped for a change by a node selector "
+                f"{CLIENT_LABEL} (and that label on the Node), or take them off this node.",
+            )
+
+    def _losing(self, plan: NodePlan, inventory: Inventory) -> Sequence[Pod]:
+        """Those that lose something, or may."""
+        allocations = self._allocations()
+        if allocations is None:
+            return self._together(self._on_gpus(), plan)
+        patterns = self._site.settings.gpu_resources
+        lost, known = plan.devices_lost, inventory.uuids
+        return self._together(affected(self._unfinished(), allocations, lost, known, patterns), plan)
+
+    def _together(self, pods: Sequence[Pod], plan: NodePlan) -> Sequence[Pod]:
+        """With the pods that hold something without having asked for it; without the GPU clients that are paused."""
+        holding = self._holding(plan)
+        found = {pod.uid: pod for pod in pods}
+        for pod in self._unfinished():
+            if pod.uid in holding or (plan.changes and self._is_a_client(pod)):
+                found[pod.uid] = pod
+        kept = (p for p in found.values() if p.uid not in self._empty and not self._is_operand(p))
+        return tuple(sorted(kept, key=str))
+
+    def _is_operand(self, pod: Pod) -> bool:
+        """Whether it is not for a drain to move, but for the pause, or for a restart after the change."""
+        return any(one.stops(pod) for one in self._site.operands)
+
+    def _is_a_client(self, pod: Pod) -> bool:
+        """Whether it names a deploy label in its node selector, but no DaemonSet takes it away with the label."""
+        labels = {one.label for one in self._site.operands if one.role is not Role.VALIDATOR}
+        return not stays(pod) and not labels.isdisjoint(pod.node_keys)
+
+    def _holding(self, plan: NodePlan) -> Collection[str]:
+        key = (plan, frozenset(self._pods.objects))
+        if key != self._held_for:
+            self._held_by = self._holders(plan)
+            self._held_for = key
+        return self._held_by
+
+    def _released(self, pod: Pod, plan: NodePlan) -> bool:
+        """Whether a pod that does not end holds nothing any more, by the kubelet and by the processes."""
+        try:
+            allocations = self._kubelet.allocations()
+        except PodResourcesError:
+            return False
+        listed = any((one.namespace, one.name) == (pod.namespace, pod.name) for one in allocations)
+        if listed or pod.uid in self._holders(plan):
+            return False
+        self._empty.add(pod.uid)
+        return True
 
     def _allocations(self) -> tuple[PodDevices, ...] | None:
-        """Who holds what, by the kubelet; None where it cannot be asked.
+        """Who holds what, by kubelet and claims; None where the kubelet cannot be asked.
 
         What a pod holds is settled when the kubelet takes it up, so it is asked again only for other pods.
         """
-        known = frozenset((pod.uid, pod.started) for pod in self._present())
+        candidates = self._candidates()
+        known = frozenset((pod.uid, pod.started, pod.claims) for pod in candidates)
         if not known:
             return ()
         if known != self._asked:
             try:
-                self._answer = self._kubelet.allocations()
+                listed = self._kubelet.allocations()
+                told = {(one.namespace, one.name) for one in listed if "/" not in one.resource}
+                claimed = self._claims.allocations(candidates, told)
+                self._answer = by_hardware((*listed, *claimed), self._claims.hardware)
             except PodResourcesError as error:
                 logger.warning("{} Every GPU pod counts as in the way.", error.message)
                 self._answer = None
             self._asked = known
         return self._answer
 
-    def _present(self) -> Sequence[Pod]:
-        return gpu_pods(self._pods.objects.values(), self._site.settings.gpu_resources)
+    def _on_gpus(self) -> Sequence[Pod]:
+        """All that use a GPU: by their requests, by their claims, or as the kubelet says."""
+        patterns = self._site.settings.gpu_resources
+        allocations = self._allocations()
+        if allocations is None:
+            allocations = self._claims.allocations(self._candidates())
+        holding = {(one.namespace, one.name) for one in allocations if one.resource == GPU_DRIVER}
+        return [
+            pod
+            for pod in self._candidates()
+            if uses_gpu(pod, patterns) or (pod.namespace, pod.name) in holding
+        ]
+
+    def _unknown(self) -> Sequence[Pod]:
+        patterns = self._site.settings.gpu_resources
+        return unknown_to_kubelet(p for p in self._candidates() if uses_gpu(p, patterns) or p.claims)
+
+    def _candidates(self) -> Sequence[Pod]:
+        """Those that were given devices of any kind, or will be."""
+        return [pod for pod in self._unfinished() if pod.resources or pod.claims]
+
+    def _unfinished(self) -> Sequence[Pod]:
+        return [pod for pod in self._pods.objects.values() if not pod.finished]
