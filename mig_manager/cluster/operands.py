@@ -61,7 +61,7 @@ class Operand:
         )
 
     def stops(self, pod: Pod) -> bool:
-        """Whether a pod goes when this operand is paused: one of its own, or of any DaemonSet that goes by its label."""
+        """Whether a pod goes when this operand is paused: its own, and those of DaemonSets that go by its label."""
         return self.owns(pod) or (pod.daemon_set and self.label in pod.node_keys)
 
 
@@ -172,9 +172,7 @@ def unlabelled(labels: Mapping[str, str], operands: Iterable[Operand]) -> tuple[
 
 def paused_operands(operands: Sequence[Operand], originals: Mapping[str, str]) -> tuple[Operand, ...]:
     """The operands that a pause with these originals stops."""
-    return tuple(
-        one for one in operands if one.role is not Role.VALIDATOR and one.label in originals
-    )
+    return tuple(one for one in operands if one.role is not Role.VALIDATOR and one.label in originals)
 
 
 def leftovers(

@@ -15,6 +15,7 @@ from mig_manager.layouts.layout import NodeTarget
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.state import GpuState, Inventory
 
+
 @dataclass(frozen=True, slots=True)
 class GpuShape:
     """What of a GPU matters to a device plugin."""

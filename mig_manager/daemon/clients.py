@@ -82,11 +82,6 @@ class GpuClients:
         labels = self._report.node.meta.labels
         return journal is not None and any(labels.get(label) == PAUSED for label in journal.operands)
 
-    @property
-    def left_paused(self) -> bool:
-        """Whether a pause stands on the Node of which no journal knows."""
-        return bool(self._leftovers())
-
     def pause(self) -> None:
         """Stop them by their deploy labels and wait until their pods are gone; DRA plugins go last.
 
@@ -114,7 +109,8 @@ class GpuClients:
         journal = Journal.from_annotations(node.meta.annotations) or self._report.journal
         assert journal is not None
         stop = pause(node.meta.labels, operands, journal.operands)
-        kept = self._report.keep(replace(journal, operands=stop.originals))
+        ours = journal.cordoned or not node.unschedulable
+        kept = self._report.keep(replace(journal, operands=stop.originals, cordoned=ours))
         return kept | NodeChange(labels=stop.labels, unschedulable=True)
 
     def _leftovers(self) -> Mapping[str, str]:

@@ -64,7 +64,9 @@ class Advertised:
         self._kubelet = kubelet
         self._plugins = plugins
         self._before = advertised(before, self._patterns)
-        self._old = frozenset(uid for uid, pod in pods.objects.items() if any(each.owns(pod) for each in plugins))
+        self._old = frozenset(
+            uid for uid, pod in pods.objects.items() if any(each.owns(pod) for each in plugins)
+        )
         self._changed = False
         self._watch = watch_node(site.api, site.node.name, site.signal, site.watching, observe=self._observe)
 
@@ -74,6 +76,11 @@ class Advertised:
 
     def __exit__(self, *exc: object) -> None:
         self._watch.stop()
+
+    @property
+    def node(self) -> Node | None:
+        """The Node as last seen; None while that is not known."""
+        return self._watch.sole
 
     def wait(self, offer: Callable[[Node], Offer | None], deadline: Deadline, *, fresh: bool) -> None:
         """Wait until exactly what `offer` gives for the Node as it is now is advertised; None: nothing is to be.

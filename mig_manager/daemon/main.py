@@ -15,6 +15,8 @@ from mig_manager import __version__
 from mig_manager.cluster.client import Api
 from mig_manager.cluster.events import EventRecorder
 from mig_manager.cluster.node import NodeClient
+from mig_manager.cluster.operandfile import read_operands
+from mig_manager.cluster.operands import Operand, gpu_operator_operands
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import WatchOptions, watch_config_map, watch_node_meta
 from mig_manager.daemon.agent import Agent
@@ -42,15 +44,16 @@ def main() -> None:
     try:
         settings = load_settings()
         set_up_logging(settings)
+        operands = _operands(settings)
         api = Api.connect(settings.kubeconfig)
     except (SettingsError, MigManagerError) as error:
         sys.stderr.write(f"mig-manager: {error}\n")
         sys.exit(2)
     logger.info("mig-manager {} on node {}, API server {}", __version__, settings.node_name, api.server)
-    serve(settings, api)
+    serve(settings, api, operands)
 
 
-def serve(settings: Settings, api: Api) -> None:
+def serve(settings: Settings, api: Api, operands: tuple[Operand, ...]) -> None:
     """Watch over the Node until a signal asks to end."""
     waker = Signal()
     with ExitStack() as stack:
@@ -69,6 +72,7 @@ def serve(settings: Settings, api: Api) -> None:
             events=events,
             signal=waker,
             watching=watching,
+            operands=operands,
             wishes=Wishes(user, _default_layouts(settings, waker, stack)),
             new_worker=lambda: new_worker(settings),
         )
@@ -82,6 +86,14 @@ def serve(settings: Settings, api: Api) -> None:
             logger.critical("{}", error.message)
             sys.exit(1)
     logger.info("ended")
+
+
+def _operands(settings: Settings) -> tuple[Operand, ...]:
+    """The GPU clients of the settings. Raises MigManagerError: their list cannot be used."""
+    namespace = settings.operand_namespace or None
+    if settings.operands_file is None:
+        return gpu_operator_operands(namespace)
+    return read_operands(settings.operands_file, namespace)
 
 
 def _user_layouts(

@@ -13,15 +13,17 @@ from dataclasses import dataclass, replace
 
 from loguru import logger
 
+from mig_manager.cluster.claims import Claims
 from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import Node
+from mig_manager.cluster.operands import Role, leftovers
 from mig_manager.cluster.podresources import PodResources, find_socket
 from mig_manager.cluster.pods import name_pods
 from mig_manager.cluster.resources import advertised
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import watch_pods
 from mig_manager.daemon.advertised import expected_resources, replicas_now, shapes_wanted
-from mig_manager.daemon.clients import GpuClients, plugin_operand
+from mig_manager.daemon.clients import GpuClients, with_role
 from mig_manager.daemon.driver import publish_devices
 from mig_manager.daemon.fresh import Advertised
 from mig_manager.daemon.hardware import Hardware
@@ -32,8 +34,10 @@ from mig_manager.daemon.interrupts import (
     WishChangedError,
 )
 from mig_manager.daemon.journal import Journal, gpus_before
+from mig_manager.daemon.lasting import refuse_lasting_clients
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
+from mig_manager.daemon.slices import Slices
 from mig_manager.daemon.status import CONFIG_LABEL, Outcome, Phase, State, now, strategy_of
 from mig_manager.daemon.tenants import Tenants
 from mig_manager.daemon.wish import Wish
@@ -80,6 +84,7 @@ class Run:
         self._failed_in: Phase | None = None
         self._moves = 0
         self._tenants: Tenants | None = None
+        self._resources: Advertised | None = None
         self.wish: Wish | None = None
         """What the run is about; None until the hardware has been read."""
         self._clients: GpuClients | None = None
@@ -103,6 +108,9 @@ class Run:
                 self._follow(undo)
             else:
                 self._report.announce()
+                if leftovers(self._report.node.meta.labels, self._site.operands, {}):
+                    logger.info("GPU clients are paused, and no journal says why: they are started again")
+                    self._follow(undo)
             while not self._pass(undo):
                 pass
         return told.outcome
@@ -117,13 +125,13 @@ class Run:
     def _pass(self, undo: ExitStack) -> bool:
         """One try at the wish as it is now. False: the wish, or who uses the GPUs, changed meanwhile."""
         try:
-            if self._prove().changes:
+            if (plan := self._prove()).changes:
+                refuse_lasting_clients(self._site, self._report.node.meta.labels, plan)
                 self._reserve(undo)
                 if self._settled().changes:
                     self._drain()
                     self._pause_clients()
-                    self._drain()  # Whoever came although the node was cordoned.
-                    self._free()
+                    self._make_way()
                     self._repartition()
                     self._publish_devices()
             elif self._report.not_usable:
@@ -177,7 +185,7 @@ class Run:
     def _reserve(self, undo: ExitStack) -> None:
         self._interrupts.check()
         self._gpus.claim()
-        self._report.change(Phase.CORDONING, self._cordon, known=True)
+        self._report.change(Phase.CORDONING, self._cordon, known=self._report.node)
         self._follow(undo)
 
     def _cordon(self, node: Node) -> NodeChange:
@@ -203,10 +211,12 @@ class Run:
         site = self._site
         pods = undo.enter_context(watch_pods(site.api, site.node.name, site.signal, site.watching))
         pods.wait_synced(Deadline.after(_SYNC_PATIENCE))
-        plugin = plugin_operand(site.settings.operand_namespace or None)
-        resources = undo.enter_context(Advertised(site, pods, self._kubelet, plugin, self._report.node))
-        self._tenants = Tenants(site, pods, self._kubelet)
-        self._clients = GpuClients(site, self._report, pods, resources)
+        claims = Claims(site.api, site.node.name)
+        plugins = with_role(site.operands, Role.DEVICE_PLUGIN)
+        resources = undo.enter_context(Advertised(site, pods, self._kubelet, plugins, self._report.node))
+        self._resources = resources
+        self._tenants = Tenants(site, pods, self._kubelet, claims, self._pods_holding)
+        self._clients = GpuClients(site, self._report, pods, resources, Slices(site, claims))
         undo.enter_context(self._clients_back(self._clients))
         undo.enter_context(self._persistence_back())
 
@@ -282,6 +292,31 @@ class Run:
 
     # Step 6: nobody holds what is about to change.
 
+    def _make_way(self) -> None:
+        """Whoever came although the node was cordoned leaves too; at the end it is cordoned, and nobody is left."""
+        assert self._tenants is not None
+        assert self._resources is not None
+        while True:
+            self._drain()
+            self._free()
+            self._report.change(Phase.APPLYING, self._cordoned_still, known=self._resources.node)
+            with self._interrupts.free_to_start_over():
+                self._tenants.settle()
+            if not self._tenants.in_the_way(self._gpus.planned, self._gpus.last):
+                return
+
+    def _cordoned_still(self, node: Node) -> NodeChange:
+        """The cordon again, in case that somebody has taken it off; it is ours then."""
+        journal = Journal.from_annotations(node.meta.annotations) or self._report.journal
+        if node.unschedulable or journal is None:
+            return NodeChange()
+        return self._report.keep(replace(journal, cordoned=True)) | NodeChange(unschedulable=True)
+
+    def _pods_holding(self, plan: NodePlan) -> Collection[str]:
+        """Uids of the pods whose processes hold what the plan changes."""
+        owners = (holder.owner.pod_uid for holder in self._gpus.clearance.holders(plan))
+        return {uid for uid in owners if uid is not None}
+
     def _free(self) -> None:
         self._report.phase = Phase.FREEING_GPUS
         with self._interrupts.free_to_start_over():
@@ -323,7 +358,6 @@ class Run:
     # Steps 7 and 8.
 
     def _repartition(self) -> None:
-        self._report.say(Phase.APPLYING)
         self._interrupts.check()
         try:
             self._gpus.repartition()

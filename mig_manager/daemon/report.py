@@ -93,17 +93,19 @@ class Report:
         change = self._status(State.PENDING, phase, message=message)
         self.node = self._client.patch(change, deadline=self._deadline())
 
-    def change(self, phase: Phase, compute: Callable[[Node], NodeChange], *, known: bool = False) -> None:
+    def change(
+        self, phase: Phase, compute: Callable[[Node], NodeChange], *, known: Node | None = None
+    ) -> None:
         """Say where the run stands, together with a change that depends on what the Node is at that moment.
 
-        `known`: the Node was read a moment ago, and is not read again unless somebody has changed it since.
+        `known`: the Node as read a moment ago; it is not read again unless somebody has changed it since.
         """
         self.phase = phase
         self.said = True
         self.node = self._client.update(
             lambda node: self._status(State.PENDING, phase) | compute(node),
             deadline=self._deadline(),
-            node=self.node if known else None,
+            node=known,
         )
 
     def keep(self, journal: Journal) -> NodeChange:

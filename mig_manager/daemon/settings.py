@@ -196,13 +196,29 @@ class Settings(BaseSettings):
     drain_margin: Seconds = Field(
         default=30.0, description="How much longer than its grace period a pod may take to be gone."
     )
+    drain_longest: Seconds = Field(
+        default=3600.0,
+        description="The longest drain, whatever the grace periods are: it lasts at least as long as the longest of "
+        "them and MIG_MANAGER_DRAIN_MARGIN.",
+    )
+    drain_grace_period: int | None = Field(
+        default=None, ge=0, description="Grace period of drained pods; each pod's own by default."
+    )
     evict_bare_pods: bool = Field(
         default=False, description="Also evict GPU pods that no controller brings back."
+    )
+    evict_empty_dir_pods: bool = Field(
+        default=True, description="Also evict GPU pods with emptyDir volumes, whose data ends with them."
     )
     settle_timeout: Seconds = Field(
         default=60.0, description="How long pods just bound to the node may take to be known to the kubelet."
     )
 
+    operands_file: Path | None = Field(
+        default=None,
+        description="List of the GPU clients that a change stops and starts again, such as a copy of "
+        "config/operands.yaml; by default those of the GPU Operator. Read once, at the start.",
+    )
     operand_namespace: str = Field(
         default="",
         validation_alias=_named("DEFAULT_GPU_CLIENTS_NAMESPACE", "operand_namespace"),

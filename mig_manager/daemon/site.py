@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mig_manager.cluster.client import Api
 from mig_manager.cluster.events import EventRecorder
 from mig_manager.cluster.node import NodeClient
+from mig_manager.cluster.operands import Operand
 from mig_manager.cluster.wait import Signal
 from mig_manager.cluster.watch import WatchOptions
 from mig_manager.daemon.settings import Settings
@@ -26,6 +27,8 @@ class Site:
     signal: Signal
     watching: WatchOptions
     """How the watches of a run behave."""
+    operands: tuple[Operand, ...]
+    """The GPU clients that a change stops or starts anew."""
     wishes: Wishes
     new_worker: Callable[[], GpuWorker]
     """A fresh worker, not started. A run owns one, and closes it at its end."""

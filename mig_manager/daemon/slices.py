@@ -31,7 +31,9 @@ class Slices:
         """
         watch = self._claims.watch_slices(self._site.signal, self._site.watching)
         if watch is None:
-            logger.warning("the API server has no ResourceSlices: what the DRA driver offers is not waited for")
+            logger.warning(
+                "the API server has no ResourceSlices: what the DRA driver offers is not waited for"
+            )
             return
         with watch:
             try:

@@ -63,8 +63,7 @@ class Tenants:
             lambda: not self._unknown(),
             Deadline.after(self._site.settings.settle_timeout),
             lambda: (
-                "The kubelet has taken no notice of pods bound to this node: "
-                f"{name_pods(self._unknown())}."
+                f"The kubelet has taken no notice of pods bound to this node: {name_pods(self._unknown())}."
             ),
             reason=Reason.DRAIN_TIMEOUT,
         )

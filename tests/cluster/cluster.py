@@ -89,6 +89,7 @@ class Cluster:
         ready: bool = True,
         phase: str = "Running",
         finalizers: tuple[str, ...] = (),
+        volumes: tuple[JsonObject, ...] = (),
     ) -> Pod:
         """A pod that the kubelet has started. `owner` None: bare; else the kind of its controller."""
         meta: JsonObject = {
@@ -109,6 +110,7 @@ class Cluster:
             "terminationGracePeriodSeconds": grace_s,
             "containers": [{"name": "main", "image": "none", "resources": resources}],
             "tolerations": [{"operator": "Exists"}],
+            "volumes": list(volumes),
         }
         self.create("pods", {"metadata": meta, "spec": spec})
         return self.set_status(name, phase, ready)

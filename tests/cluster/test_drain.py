@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from mig_manager.cluster.drain import DrainMode, DrainOptions, DrainReport, drain
+from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.pods import gpu_pods
 from mig_manager.cluster.wait import Signal
 from mig_manager.errors import MigManagerError, Reason
@@ -180,6 +181,14 @@ def test_a_pod_without_a_controller_blocks_unless_the_settings_say_otherwise(clu
     assert not cluster.pods()
 
 
+def test_a_pod_with_data_in_an_empty_dir_goes_unless_the_settings_say_otherwise(cluster: Cluster) -> None:
+    cluster.run_pod("cache", volumes=({"name": "scratch", "emptyDir": {}},))
+    error = refused(cluster, replace(QUICK, empty_dirs=False))
+    assert f"pod {cluster.namespace}/cache: it keeps data in an emptyDir volume" in error.message
+    assert error.message.endswith("Delete such pods yourself, or allow it in the settings.")
+    assert [pod.name for pod in drained(cluster).gone] == ["cache"]
+
+
 def test_a_blocking_pod_that_its_user_deletes_lets_the_drain_go_on(cluster: Cluster) -> None:
     cluster.run_pod("notebook", owner=None)
     cluster.run_pod("free")
@@ -219,6 +228,30 @@ def test_a_pod_that_is_stuck_has_a_timeout_of_its_own(cluster: Cluster) -> None:
     assert time.monotonic() - began < 5
     assert error.reason is Reason.DRAIN_TIMEOUT
     assert f"{cluster.namespace}/stuck (held by finalizers example.com/volume)" in error.message
+
+
+def test_a_pod_that_is_stuck_but_holds_nothing_is_not_waited_for(cluster: Cluster) -> None:
+    cluster.run_pod("stuck", grace_s=1, finalizers=("example.com/volume",))
+    cluster.run_pod("job")
+    asked: list[str] = []
+
+    def released(pod: Pod) -> bool:
+        asked.append(pod.name)
+        return True
+
+    with cluster.watching() as pods:
+        options = DrainOptions(margin_s=0.3)
+        report = drain(
+            cluster.api,
+            pods,
+            lambda: gpu_pods(pods.objects.values()),
+            options,
+            cluster.signal,
+            released=released,
+        )
+    assert {pod.name for pod in report.gone} == {"stuck", "job"}
+    assert asked == ["stuck"]
+    assert set(cluster.pods()) == {"stuck"}
 
 
 def test_a_long_grace_period_is_waited_for(cluster: Cluster) -> None:

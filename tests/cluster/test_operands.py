@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.operands import (
     PAUSED,
     Operand,
+    Role,
     delete_pods,
     gpu_operator_operands,
     leftovers,
@@ -19,13 +23,15 @@ from mig_manager.cluster.operands import (
     pause,
     paused_operands,
     resume,
+    stopped_pods,
+    unlabelled,
 )
 from mig_manager.cluster.wait import Deadline
 from mig_manager.errors import Reason
-from tests.cluster.cluster import PATIENCE_S, Cluster
+from tests.cluster.cluster import PATIENCE_S, Cluster, JsonObject
 
 OPERANDS = gpu_operator_operands("gpu-operator")
-LABELS = [operand.label for operand in OPERANDS if operand.label is not None]
+LABELS = [operand.label for operand in OPERANDS if operand.label is not None][:5]
 PLUGIN = LABELS[0]
 FOREIGN = ["paused-for-driver-upgrade", "true_paused-for-driver-upgrade"]
 
@@ -95,9 +101,9 @@ def test_a_run_that_starts_over_keeps_the_first_originals(before: dict[str, str]
 
 
 def test_a_pause_without_a_journal_is_a_leftover() -> None:
-    assert leftovers({PLUGIN: PAUSED}, OPERANDS, {})
-    assert not leftovers({PLUGIN: PAUSED}, OPERANDS, {PLUGIN: "true"})
-    assert not leftovers({PLUGIN: "true", "other": PAUSED}, OPERANDS, {})
+    assert leftovers({PLUGIN: PAUSED}, OPERANDS, {}) == {PLUGIN: "true"}
+    assert leftovers({PLUGIN: PAUSED}, OPERANDS, {PLUGIN: "true"}) == {}
+    assert leftovers({PLUGIN: "true", "other": PAUSED}, OPERANDS, {}) == {}
 
 
 def test_operands_without_a_label_are_never_paused() -> None:
@@ -108,11 +114,17 @@ def test_operands_without_a_label_are_never_paused() -> None:
 
 
 def operand_pod(
-    name: str, app: str, namespace: str = "gpu-operator", phase: str = "Running", **meta: str
+    name: str,
+    app: str,
+    namespace: str = "gpu-operator",
+    phase: str = "Running",
+    spec: Mapping[str, object] = MappingProxyType({}),
+    **meta: object,
 ) -> Pod:
     return Pod.from_json(
         {
             "metadata": {"namespace": namespace, "name": name, "uid": name, "labels": {"app": app}, **meta},
+            "spec": spec,
             "status": {"phase": phase, "conditions": [{"type": "Ready", "status": "True"}]},
         }
     )
@@ -131,6 +143,59 @@ def test_pods_belong_to_an_operand_by_labels_and_namespace() -> None:
     assert operand_pods(pods, [Operand("nothing", None, {})]) == ()
 
 
+def by_affinity(key: str) -> JsonObject:
+    term = {"matchExpressions": [{"key": key, "operator": "In", "values": ["true"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+CLIENT = "nvidia.com/gpu.deploy.client"
+DAEMON_SET: JsonObject = {
+    "ownerReferences": [{"kind": "DaemonSet", "name": "o", "uid": "o", "controller": True}]
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "meta", "stops"),
+    [
+        ({"nodeSelector": {CLIENT: "true"}}, DAEMON_SET, True),
+        (by_affinity(CLIENT), DAEMON_SET, True),
+        ({"nodeSelector": {CLIENT: "true"}}, {}, False),
+        (by_affinity("disk"), DAEMON_SET, False),
+        ({}, DAEMON_SET, False),
+    ],
+)
+def test_daemon_sets_that_go_by_a_deploy_label_are_stopped_with_it(
+    spec: Mapping[str, object], meta: Mapping[str, object], stops: bool
+) -> None:
+    """A pause moves no other pods: those stay where they are bound."""
+    pod = operand_pod("monitor", "monitor", namespace="elsewhere", spec=spec, **meta)
+    clients = [one for one in OPERANDS if one.label == CLIENT]
+    assert operand_pods([pod], OPERANDS) == ()
+    assert stopped_pods([pod], clients) == ((pod,) if stops else ())
+    assert stopped_pods([pod], [one for one in OPERANDS if one not in clients]) == ()
+
+
+def test_a_container_tells_pods_with_the_same_labels_apart() -> None:
+    plugin = Operand("plugin", None, {"app": "nvdp"}, container="plugin-ctr")
+    discovery = Operand("discovery", None, {"app": "nvdp"}, container="discovery-ctr")
+    pod = operand_pod("a", "nvdp", spec={"containers": [{"name": "sidecar"}, {"name": "plugin-ctr"}]})
+    assert operand_pods([pod], [plugin]) == (pod,)
+    assert operand_pods([pod], [discovery]) == ()
+
+
+def test_validators_are_never_paused_and_start_anew_with_those_that_no_label_stops() -> None:
+    validator = next(one for one in OPERANDS if one.role is Role.VALIDATOR)
+    assert validator.label is not None
+    labels = {PLUGIN: "true", validator.label: "true"}
+    assert pause(labels, OPERANDS, {}).labels == {PLUGIN: PAUSED}
+    assert paused_operands([validator], {validator.label: "true"}) == ()
+    alone = unlabelled(labels, OPERANDS)
+    assert validator in alone
+    assert OPERANDS[0] not in alone
+    assert OPERANDS[1] in alone
+
+
 def test_only_a_new_pod_that_is_ready_and_stays_counts() -> None:
     plugin, *_ = OPERANDS
     app = plugin.selector["app"]
@@ -138,8 +203,8 @@ def test_only_a_new_pod_that_is_ready_and_stays_counts() -> None:
     leaving = operand_pod("leaving", app, deletionTimestamp="2026-01-01T00:00:00Z")
     new = operand_pod("new", app)
     before = frozenset({"old"})
-    assert new_ready_pod([old, leaving], plugin, before) is None
-    assert new_ready_pod([old, leaving, new], plugin, before) == new
+    assert new_ready_pod([old, leaving], [plugin], before) is None
+    assert new_ready_pod([old, leaving, new], [plugin], before) == new
 
 
 def test_a_pause_on_a_real_node_invents_no_label_and_is_undone_exactly(cluster: Cluster) -> None:
