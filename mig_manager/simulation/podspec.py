@@ -73,6 +73,14 @@ def requests(pod: Object) -> Requests:
     return together
 
 
+def claim_names(pod: Object) -> dict[str, str]:
+    """Names of the pod's ResourceClaims by its own names for them; those still to be made are left out."""
+    named = {each["name"]: each.get("resourceClaimName") for each in pod["spec"].get("resourceClaims") or []}
+    made = (pod.get("status") or {}).get("resourceClaimStatuses") or []
+    named |= {each["name"]: each.get("resourceClaimName") for each in made}
+    return {entry: name for entry, name in named.items() if name is not None}
+
+
 def is_finished(pod: Object) -> bool:
     """Whether all containers have ended for good."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")

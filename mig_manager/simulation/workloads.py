@@ -67,6 +67,30 @@ def deployment(
     }
 
 
+def claim_template(name: str, device_class: str, *, namespace: str = NAMESPACE) -> Object:
+    """A ResourceClaimTemplate for one device of a class such as `mig.nvidia.com`."""
+    meta = {"name": name, "namespace": namespace}
+    return {"metadata": meta, "spec": {"spec": claim(name, device_class)["spec"]}}
+
+
+def claim(name: str, device_class: str, *, namespace: str = NAMESPACE) -> Object:
+    """A ResourceClaim for one device of a class."""
+    request = {"name": "device", "exactly": {"deviceClassName": device_class}}
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"devices": {"requests": [request]}},
+    }
+
+
+def claiming(name: str, *, template: str | None = None, named: str | None = None, **more: Any) -> Object:
+    """A bare pod that holds a device by a ResourceClaim, its own from a template or a named one."""
+    source = {"resourceClaimTemplateName": template, "resourceClaimName": named}
+    entry = {"name": "gpu", **{key: value for key, value in source.items() if value is not None}}
+    spec = pod_spec("example/image", {}, resourceClaims=[entry], **more)
+    spec["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
+    return pod(name, spec)
+
+
 def disruption_budget(name: str, app: str, *, namespace: str = NAMESPACE, **limits: int | str) -> Object:
     """A PodDisruptionBudget for pods labelled `app`; `limits`: `minAvailable` or `maxUnavailable`."""
     return {

@@ -26,10 +26,11 @@ from mig_manager.simulation.node.podresources import PodResourcesServer, answers
 from mig_manager.simulation.objects import Change, Object
 from mig_manager.simulation.operands import NAMESPACE as OPERANDS
 from mig_manager.simulation.operands.deviceplugin import PluginError, Strategy, device_map, shared
+from mig_manager.simulation.operands.dradriver import devices as claimable
 from mig_manager.simulation.operands.manifests import daemon_sets, node_labels
 from mig_manager.simulation.operands.programs import PROGRAMS
 from mig_manager.simulation.podspec import is_finished, is_ready
-from mig_manager.simulation.resources import CONFIGMAPS, DAEMON_SETS, NAMESPACES, NODES, PODS
+from mig_manager.simulation.resources import CONFIGMAPS, DAEMON_SETS, NAMESPACES, NODES, PODS, RESOURCE_SLICES
 from mig_manager.simulation.store import MemoryStore
 from mig_manager.simulation.workloads import NAMESPACE as WORKLOADS
 
@@ -54,6 +55,7 @@ class SimulatedCluster:
         layouts: str | None = None,
         workloads: bool = True,
         dcgm: bool = False,
+        dra: bool = False,
         replicas: int = 1,
         port: int = 0,
         pod_resources: bool = True,
@@ -63,6 +65,7 @@ class SimulatedCluster:
 
         `gpus`: as on the command line; `layouts`: text of the layout file, else an example that suits
         the GPUs; `workloads`: run some pods beside the operands; `dcgm`: with a DCGM host engine;
+        `dra`: GPUs are had by ResourceClaims, and no device plugin runs;
         `replicas`: as many pods share each device in time; `port` of the API server, 0 for a free one;
         `pod_resources`: the kubelet serves them, on a socket in `pod-resources/`; `gpu_options`: see
         GpuOptions.
@@ -86,6 +89,7 @@ class SimulatedCluster:
         self._models = models
         self._with_workloads = workloads
         self._dcgm = dcgm
+        self._dra = dra
         self._replicas = replicas
         self._loop = Loop("simulated-cluster")
         self._controllers = Controllers(self.store, self._loop, delay=self.delays.controller)
@@ -97,7 +101,7 @@ class SimulatedCluster:
             name=node,
             delays=self.delays,
             programs=PROGRAMS,
-            labels=node_labels(mig_capable=capable),
+            labels=node_labels(mig_capable=capable, dra=dra),
         )
         self.pod_resources = PodResourcesServer(answers_of(self.kubelet), _socket(directory))
         self._with_pod_resources = pod_resources
@@ -115,7 +119,7 @@ class SimulatedCluster:
             self.store.create(NAMESPACES, {"metadata": {"name": name}})
         meta = {"name": CONFIG_MAP, "namespace": NAMESPACE}
         self.store.create(CONFIGMAPS, {"metadata": meta, "data": {CONFIG_KEY: self.layouts}})
-        for each in daemon_sets(self.strategy, dcgm=self._dcgm, replicas=self._replicas):
+        for each in daemon_sets(self.strategy, dcgm=self._dcgm, dra=self._dra, replicas=self._replicas):
             self.store.create(DAEMON_SETS, each)
         if self._with_workloads:
             for resource, obj in workloads(self._models, self.strategy):
@@ -196,12 +200,19 @@ class SimulatedCluster:
         wanted = sum(each.get("status", {}).get("desiredNumberScheduled", 1) for each in sets)
         if len(pods) != wanted or not all(is_ready(each) for each in pods):
             return False
+        if self._dra:
+            return self._offered_to_claims()
         try:
             devices = shared(device_map(self.hardware.gpus(), self.strategy), self._replicas)
         except PluginError:
             return False
         held = {name: len(ids) for name, ids in devices.items()}
         return held == {name: amount for name, amount in self.allocatable().items() if amount}
+
+    def _offered_to_claims(self) -> bool:
+        """Whether the ResourceSlices show what the GPUs hold."""
+        slices = self.store.snapshot(RESOURCE_SLICES)[0]
+        return [each for one in slices for each in one["spec"]["devices"]] == claimable(self.hardware.gpus())
 
     def _changed(self, change: Change) -> None:
         self._loop.post(lambda: self._dispatch(change))

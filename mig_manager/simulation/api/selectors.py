@@ -14,6 +14,7 @@ from mig_manager.simulation.resources import (
     NODES,
     PODS,
     REPLICA_SETS,
+    RESOURCE_SLICES,
     SECRETS,
 )
 
@@ -35,6 +36,7 @@ _FIELDS: Mapping[Resource, tuple[str, ...]] = {
     SECRETS: ("type",),
     REPLICA_SETS: ("status.replicas",),
     DAEMON_SETS: (),
+    RESOURCE_SLICES: ("spec.driver", "spec.nodeName"),
     EVENTS: (
         *(
             f"involvedObject.{each}"

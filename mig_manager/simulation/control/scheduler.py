@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from decimal import Decimal
 
 from mig_manager.simulation.conditions import with_conditions
+from mig_manager.simulation.control.claims import allocate
 from mig_manager.simulation.loop import Loop, Wake
 from mig_manager.simulation.objects import Change, Object, Store
 from mig_manager.simulation.podspec import Requests, fits_node, is_finished, quantity, requests, untolerated
 from mig_manager.simulation.recorder import Recorder
-from mig_manager.simulation.resources import NODES, PODS
+from mig_manager.simulation.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 
 UNSCHEDULABLE_TAINT: Object = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
@@ -29,7 +30,7 @@ class Scheduler:
 
     def changed(self, change: Change) -> None:
         """Something changed in the store. In the loop."""
-        if change.resource in (PODS, NODES):
+        if change.resource in (PODS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES):
             self._wake()
 
     def _run(self) -> None:
@@ -45,6 +46,8 @@ class Scheduler:
             for node in nodes:
                 room = free[node["metadata"]["name"]]
                 found = [*_obstacles(pod, node)] or [*_lacking(wanted, room)]
+                if not found and (obstacle := allocate(self._store, pod, node["metadata"]["name"])):
+                    found = [obstacle]
                 if found:
                     reasons.update(found)
                     continue

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from mig_manager.simulation.delays import Delays
 from mig_manager.simulation.loop import Action, Loop, Timer
+from mig_manager.simulation.node.claims import ClaimManager
 from mig_manager.simulation.node.devices import DeviceManager
 from mig_manager.simulation.node.hardware import Hardware, UnknownDeviceError
 from mig_manager.simulation.objects import Object, Store
@@ -25,6 +26,7 @@ class NodeServices:
     loop: Loop
     delays: Delays
     devices: DeviceManager
+    claims: ClaimManager
     recorder: Recorder
 
 
@@ -161,7 +163,10 @@ class Container:
         """Run the container, with its processes on the devices that the pod was given."""
         self._timer = None
         uid = pod["metadata"]["uid"]
-        devices = self._services.devices.devices_of(uid, self.name)
+        devices = (
+            *self._services.devices.devices_of(uid, self.name),
+            *self._services.claims.devices_of(uid, self.name),
+        )
         try:
             self._pids = self._services.hardware.open(devices, self.program_name, uid)
         except UnknownDeviceError as error:

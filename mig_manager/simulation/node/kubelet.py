@@ -9,6 +9,7 @@ from itertools import count
 
 from mig_manager.simulation.delays import Delays
 from mig_manager.simulation.loop import Loop
+from mig_manager.simulation.node.claims import ClaimedDevice, ClaimManager
 from mig_manager.simulation.node.containers import Ends, NodeServices, Programs
 from mig_manager.simulation.node.devices import AllocationError, ContainerDevices, DeviceManager
 from mig_manager.simulation.node.hardware import Hardware
@@ -24,7 +25,8 @@ class Kubelet:
     """Runs what is bound to its node.
 
     Everything happens in the loop that it shares with the controllers. Reading from another thread goes
-    through `active_pods`, `allocations` and `allocatable_devices`: what a PodResources server answers with.
+    through `active_pods`, `allocations`, `claimed_devices` and `allocatable_devices`, with which a PodResources
+    server answers.
     """
 
     def __init__(
@@ -44,7 +46,14 @@ class Kubelet:
             loop, forget_s=delays.plugin_forget, changed=lambda: self.status.changed()
         )
         self.services = NodeServices(
-            name, store, hardware, loop, delays, self.devices, Recorder(store, "kubelet", name)
+            name,
+            store,
+            hardware,
+            loop,
+            delays,
+            self.devices,
+            ClaimManager(store),
+            Recorder(store, "kubelet", name),
         )
         self.status = NodeStatus(self.services, labels=labels, address=address)
         self._programs: Programs = {"true": partial(Ends, 0), "false": partial(Ends, 1), **programs}
@@ -80,6 +89,10 @@ class Kubelet:
     def allocations(self) -> tuple[ContainerDevices, ...]:
         """Which container holds which devices. From any thread."""
         return self.services.loop.call(self.devices.held)
+
+    def claimed_devices(self) -> tuple[ClaimedDevice, ...]:
+        """Which container holds which devices by a ResourceClaim. From any thread."""
+        return self.services.loop.call(self.services.claims.held)
 
     def allocatable_devices(self) -> Mapping[str, tuple[str, ...]]:
         """Ids of all healthy devices by resource name. From any thread."""

@@ -15,6 +15,7 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.message import Message
 
 from mig_manager.cluster.podresources_proto import MESSAGES, METHODS, SERVICE
+from mig_manager.simulation.node.claims import ClaimedDevice
 from mig_manager.simulation.node.devices import ContainerDevices
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.podspec import is_sidecar
@@ -32,6 +33,10 @@ class Devices(Protocol):
 
     def allocations(self) -> tuple[ContainerDevices, ...]:
         """Which container holds which devices."""
+        ...
+
+    def claimed_devices(self) -> tuple[ClaimedDevice, ...]:
+        """Which container holds which devices by a ResourceClaim."""
         ...
 
     def allocatable_devices(self) -> Mapping[str, tuple[str, ...]]:
@@ -125,6 +130,10 @@ def _listed(devices: Devices) -> Object:
     for one in devices.allocations():
         entries = [_entry(one.resource, device) for device in one.devices]
         held.setdefault((one.pod_uid, one.container), []).extend(entries)
+    claimed: dict[tuple[str, str], list[Object]] = {}
+    for each in devices.claimed_devices():
+        found = {"driver_name": each.driver, "pool_name": each.pool, "device_name": each.device}
+        claimed.setdefault((each.pod_uid, each.container), []).append({"claim_resources": [found]})
     return {
         "pod_resources": [
             {
@@ -134,6 +143,7 @@ def _listed(devices: Devices) -> Object:
                     {
                         "name": container["name"],
                         "devices": held.get((pod["metadata"]["uid"], container["name"]), []),
+                        "dynamic_resources": claimed.get((pod["metadata"]["uid"], container["name"]), []),
                     }
                     for container in (
                         *filter(is_sidecar, pod["spec"].get("initContainers") or []),

@@ -106,6 +106,10 @@ class PodWorker:
 
     def _proceed(self) -> None:
         """Start what can start: init containers one after the other, then the rest together."""
+        if not self._services.claims.prepare(self.pod, self._prepare_again):
+            message = "Failed to prepare dynamic resources: a DRA driver is not registered, or lacks a device"
+            self._services.recorder.record(self.pod, "Warning", "FailedPrepareDynamicResources", message)
+            return
         for container in self._init:
             if container.exit_code == 0 or (container.sidecar and container.is_ready):
                 continue
@@ -118,6 +122,10 @@ class PodWorker:
         for container in self._main:
             if container.fresh:
                 container.start(self.pod)
+
+    def _prepare_again(self) -> None:
+        if self._ends_at is None:
+            self._later(0, self._proceed)
 
     def _container_changed(self, container: Container) -> None:
         if self._ended:
@@ -135,6 +143,7 @@ class PodWorker:
         codes = [each.exit_code for each in (*self._init, *self._main)]
         self._phase = "Failed" if any(codes) else "Succeeded"
         self._release()
+        self._services.claims.unprepare(self.uid, lambda: None)
         self._write()
 
     def _terminate(self, grace: float) -> None:
@@ -162,6 +171,8 @@ class PodWorker:
                 codes = [each.exit_code for each in self._main]
                 self._phase = "Failed" if any(codes) or None in codes else "Succeeded"
             self._write()
+        if not self._services.claims.unprepare(self.uid, lambda: self._later(0, self._end)):
+            return
         if stuck == "volume":
             return
         if not self._in_api:

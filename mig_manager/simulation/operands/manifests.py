@@ -18,6 +18,7 @@ _DEPLOYED = (
     "operator-validator",
 )
 
+_NOT_WITH_DRA = ("device-plugin", "gpu-feature-discovery", "operator-validator")
 CLUSTER_POLICY = {
     "apiVersion": "nvidia.com/v1",
     "kind": "ClusterPolicy",
@@ -26,12 +27,15 @@ CLUSTER_POLICY = {
     "controller": True,
     "blockOwnerDeletion": True,
 }
+DRA_DRIVER = "nvidia-dra-driver"
 VALIDATOR_IMAGE = "nvcr.io/nvidia/gpu-operator:v26.7.0"
 
 
-def node_labels(*, mig_capable: bool) -> dict[str, str]:
+def node_labels(*, mig_capable: bool, dra: bool = False) -> dict[str, str]:
     """What node feature discovery and the operator label a node with that has GPUs for containers."""
     deployed = (*_DEPLOYED, "mig-manager") if mig_capable else _DEPLOYED
+    if dra:
+        deployed = (*(each for each in deployed if each not in _NOT_WITH_DRA), "dra-driver")
     return {
         "feature.node.kubernetes.io/pci-10de.present": "true",
         "nvidia.com/gpu.present": "true",
@@ -39,10 +43,13 @@ def node_labels(*, mig_capable: bool) -> dict[str, str]:
     }
 
 
-def daemon_sets(strategy: Strategy, *, dcgm: bool = False, replicas: int = 1) -> list[Object]:
+def daemon_sets(
+    strategy: Strategy, *, dcgm: bool = False, dra: bool = False, replicas: int = 1
+) -> list[Object]:
     """The operator's DaemonSets that use GPUs.
 
-    `dcgm`: with a host engine in a pod of its own; `replicas`: as many pods share each device in time.
+    `dcgm`: with a host engine in a pod of its own; `dra`: NVIDIA's DRA driver in place of device plugin, feature
+    discovery and validator, as a GPUCluster has it; `replicas`: as many pods share each device in time.
     """
     environment = [{"name": "MIG_STRATEGY", "value": strategy}]
     if replicas > 1:
@@ -64,6 +71,10 @@ def daemon_sets(strategy: Strategy, *, dcgm: bool = False, replicas: int = 1) ->
         ),
         _validator(environment),
     ]
+    if dra:
+        found[:] = [each for each in found if each["metadata"]["name"] == "nvidia-dcgm-exporter"]
+        image = "registry.k8s.io/dra-driver-nvidia/dra-driver-nvidia-gpu:v0.4.1"
+        found.append(_daemon_set(DRA_DRIVER, "dra-driver", image, "gpu-kubelet-plugin", []))
     if dcgm:
         found.append(
             _daemon_set("nvidia-dcgm", "dcgm", "nvcr.io/nvidia/cloud-native/dcgm:4.4.1", "nv-hostengine", [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mig_manager.simulation.node.containers import Programs, Run
 from mig_manager.simulation.operands.deviceplugin import DevicePlugin
+from mig_manager.simulation.operands.dradriver import DraPlugin
 from mig_manager.simulation.operands.featurediscovery import FeatureDiscovery
 from mig_manager.simulation.operands.validator import Validator
 
@@ -30,6 +31,7 @@ class Monitor:
 PROGRAMS: Programs = {
     "nvidia-device-plugin": DevicePlugin,
     "gpu-feature-discovery": FeatureDiscovery,
+    "gpu-kubelet-plugin": DraPlugin,
     "dcgm-exporter": Monitor,
     "nv-hostengine": Monitor,
     "nvidia-validator": Validator,
