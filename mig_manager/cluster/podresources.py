@@ -124,10 +124,6 @@ class PodResources:
                 found.setdefault(name, {}).update(dict.fromkeys(ids))
         return {name: tuple(ids) for name, ids in found.items()}
 
-    def allocatable(self, patterns: Sequence[str] = GPU_RESOURCES) -> frozenset[str]:
-        """The ids that `offered` gives, of all resources together and without replicas."""
-        return plain_ids(self.offered(patterns))
-
     def close(self) -> None:
         """End the reading process, if there is one. A later question starts another."""
         with self._lock:

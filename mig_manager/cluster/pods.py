@@ -21,11 +21,6 @@ def uses_gpu(pod: Pod, patterns: Sequence[str] = GPU_RESOURCES) -> bool:
     return not pod.finished and any(is_gpu_resource(name, patterns) for name in pod.resources)
 
 
-def gpu_pods(pods: Iterable[Pod], patterns: Sequence[str] = GPU_RESOURCES) -> tuple[Pod, ...]:
-    """Those of the pods that use a GPU, by namespace and name."""
-    return tuple(sorted((p for p in pods if uses_gpu(p, patterns)), key=str))
-
-
 def unknown_to_kubelet(pods: Iterable[Pod]) -> tuple[Pod, ...]:
     """Those bound to the node that its kubelet has not taken up yet, and may still give a device to."""
     return tuple(p for p in pods if not p.started and not p.finished)

@@ -103,13 +103,15 @@ class Advertised:
             self._changed = True
 
     def _in_words(self, obstacle: str | None) -> str:
-        """Why it failed; what a plugin did that is there, and has published nothing or nothing new."""
-        node = self._watch.sole
-        shown = None if node is None else advertised(node, self._patterns)
+        """Why it failed; and what a plugin did that is there, but has published nothing, or nothing new."""
         words = f"The GPUs are not advertised as they are: {obstacle}."
-        if shown == {}:
-            return f"{words} {_NONE}"
-        return f"{words} {_OLD}" if shown == self._before else words
+        node = self._watch.sole
+        if node is None or self._new_plugin() is None:
+            return words
+        return f"{words} {none_or_old(advertised(node, self._patterns), self._before)}".rstrip()
+
+    def _new_plugin(self) -> Pod | None:
+        return new_ready_pod(self._pods.objects.values(), self._plugins, self._old)
 
     def _obstacle(self, offer: Callable[[Node], Offer | None], fresh: bool) -> str | None:
         node = self._watch.sole
@@ -118,7 +120,7 @@ class Advertised:
         wanted = offer(node)
         if wanted is None:
             return None
-        plugin = new_ready_pod(self._pods.objects.values(), self._plugins, self._old)
+        plugin = self._new_plugin()
         if fresh and plugin is None:
             return "no new device plugin pod is Ready yet"
         offered = self._offered() if fresh and wanted.devices is not None else None
@@ -135,6 +137,13 @@ class Advertised:
             return self._kubelet.offered(self._patterns)
         except PodResourcesError:
             return None
+
+
+def none_or_old(shown: Mapping[str, int], before: Mapping[str, int]) -> str:
+    """What a device plugin has done that is there, but not seen to offer what it should; empty for neither."""
+    if not shown:
+        return _NONE
+    return _OLD if shown == before else ""
 
 
 def _replicas(offer: Offer, node: Node) -> Mapping[str, set[int]]:

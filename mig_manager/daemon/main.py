@@ -25,6 +25,7 @@ from mig_manager.daemon.driver import new_worker
 from mig_manager.daemon.log import set_up_logging
 from mig_manager.daemon.settings import Settings, SettingsError, load_settings
 from mig_manager.daemon.site import Site
+from mig_manager.daemon.stale import StaleResources
 from mig_manager.daemon.usage import heed
 from mig_manager.daemon.wish import Wishes
 from mig_manager.errors import MigManagerError
@@ -76,6 +77,8 @@ def serve(settings: Settings, api: Api, operands: tuple[Operand, ...]) -> None:
             wishes=Wishes(user, _default_layouts(settings, waker, stack)),
             new_worker=lambda: new_worker(settings),
         )
+        if settings.remove_stale_resources:
+            stack.enter_context(StaleResources(api, settings.node_name, watching))
         agent = Agent(site, lambda: node.sole)
         threading.Thread(
             target=_end_on_signal, args=(agent, settings.stop_timeout), name="signals", daemon=True

@@ -233,6 +233,12 @@ class Settings(BaseSettings):
         "reports every five minutes.",
     )
 
+    remove_stale_resources: bool = Field(
+        default=False,
+        description="Take nvidia.com/mig-* resources of former layouts, which the kubelet shows with 0 for ever, out "
+        "of the Node's status. Follows the whole Node all the time, and needs permission to patch nodes/status.",
+    )
+
     retry_first: Seconds = Field(default=30.0, description="Wait before the first retry; doubles each time.")
     retry_longest: Seconds = Field(default=600.0, description="The longest wait between two retries.")
     retry_attempts: int = Field(

@@ -12,8 +12,9 @@ import pytest
 
 from mig_manager.cluster.drain import DrainMode, DrainOptions, DrainReport, drain
 from mig_manager.cluster.objects import Pod
-from mig_manager.cluster.pods import gpu_pods
+from mig_manager.cluster.pods import uses_gpu
 from mig_manager.cluster.wait import Signal
+from mig_manager.cluster.watch import ObjectWatch
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.simulation.api.faults import Fault
 from mig_manager.simulation.apiserver import ApiServer
@@ -21,6 +22,10 @@ from tests.cluster.cluster import Cluster
 
 QUICK = DrainOptions(timeout_s=0.6, cap_s=0.6, margin_s=0.2, retry_s=0.1)
 PATIENT = DrainOptions(timeout_s=20, margin_s=10, retry_s=0.1)
+
+
+def gpu_pods(pods: ObjectWatch[Pod]) -> list[Pod]:
+    return sorted((pod for pod in pods.objects.values() if uses_gpu(pod)), key=str)
 
 
 def drained(
@@ -31,7 +36,7 @@ def drained(
         return drain(
             cluster.api,
             pods,
-            lambda: gpu_pods(pods.objects.values()),
+            lambda: gpu_pods(pods),
             options,
             cluster.signal,
             hindered=hindered,
@@ -244,7 +249,7 @@ def test_a_pod_that_is_stuck_but_holds_nothing_is_not_waited_for(cluster: Cluste
         report = drain(
             cluster.api,
             pods,
-            lambda: gpu_pods(pods.objects.values()),
+            lambda: gpu_pods(pods),
             options,
             cluster.signal,
             released=released,

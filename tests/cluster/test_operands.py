@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -119,7 +120,7 @@ def operand_pod(
     namespace: str = "gpu-operator",
     phase: str = "Running",
     spec: Mapping[str, object] = MappingProxyType({}),
-    **meta: object,
+    **meta: Any,
 ) -> Pod:
     return Pod.from_json(
         {
@@ -166,7 +167,7 @@ DAEMON_SET: JsonObject = {
     ],
 )
 def test_daemon_sets_that_go_by_a_deploy_label_are_stopped_with_it(
-    spec: Mapping[str, object], meta: Mapping[str, object], stops: bool
+    spec: JsonObject, meta: JsonObject, stops: bool
 ) -> None:
     """A pause moves no other pods: those stay where they are bound."""
     pod = operand_pod("monitor", "monitor", namespace="elsewhere", spec=spec, **meta)

@@ -11,7 +11,14 @@ from typing import Any
 import psutil
 import pytest
 
-from mig_manager.cluster.podresources import SOCKET, PodDevices, PodResources, PodResourcesError, find_socket
+from mig_manager.cluster.podresources import (
+    SOCKET,
+    PodDevices,
+    PodResources,
+    PodResourcesError,
+    find_socket,
+    plain_ids,
+)
 from mig_manager.cluster.podresources_proto import MESSAGES
 from mig_manager.simulation.node.podresources import PodResourcesServer, RateLimit
 
@@ -78,17 +85,25 @@ def test_each_container_is_given_with_its_devices(tmp_path: Path) -> None:
     )
 
 
-def test_allocatable_devices_are_those_of_gpu_resources_without_replicas(tmp_path: Path) -> None:
+def test_what_is_offered_is_told_by_resource_replicas_and_renamed_ones_too(tmp_path: Path) -> None:
     offered = (
         device("nvidia.com/gpu.shared", "GPU-a::0"),
         device("nvidia.com/gpu.shared", "GPU-a::1"),
         device("nvidia.com/mig-1g.10gb", "MIG-a"),
+        device("nvidia.com/mig-1g.10gb", "MIG-a"),
         device("x.org/nic", "eth0"),
         device("acme.io/a100", "GPU-b"),
+        device("acme.io/vgpu", "opaque"),
     )
+    named = {
+        "nvidia.com/gpu.shared": ("GPU-a::0", "GPU-a::1"),
+        "nvidia.com/mig-1g.10gb": ("MIG-a",),
+        "acme.io/a100": ("GPU-b",),
+    }
     with serving(tmp_path, allocatable=offered) as server, PodResources(server.socket) as kubelet:
-        assert kubelet.allocatable() == {"GPU-a", "MIG-a"}
-        assert kubelet.allocatable(("acme.io/*",)) == {"GPU-b"}
+        assert kubelet.offered() == named
+        assert kubelet.offered(("acme.io/*",)) == {**named, "acme.io/vgpu": ("opaque",)}
+    assert plain_ids(named) == {"GPU-a", "GPU-b", "MIG-a"}
 
 
 def test_messages_are_read_as_the_kubelet_writes_them() -> None:
@@ -134,13 +149,13 @@ def test_a_kubelet_that_does_not_answer_is_given_up(tmp_path: Path) -> None:
     socket = tmp_path / "pod-resources" / "kubelet.sock"
     none = pytest.raises(PodResourcesError, match="no answer within 2 s")
     with PodResources(socket, timeout_s=2) as kubelet, none:
-        kubelet.allocatable()
+        kubelet.offered()
 
 
 def test_an_old_kubelet_lists_allocations_only(tmp_path: Path) -> None:
     with serving(tmp_path, allocatable=None) as server, PodResources(server.socket) as kubelet:
         with pytest.raises(PodResourcesError, match="UNIMPLEMENTED"):
-            kubelet.allocatable()
+            kubelet.offered()
         assert kubelet.allocations() == ()
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mig_manager.cluster.objects import Owner, Pod
-from mig_manager.cluster.pods import gpu_pods, name_pods, stays, unknown_to_kubelet, uses_gpu
+from mig_manager.cluster.pods import name_pods, stays, unknown_to_kubelet, uses_gpu
 from tests.cluster.cluster import Cluster
 
 JsonObject = dict[str, Any]
@@ -63,8 +63,8 @@ def test_finished_pods_do_not_count(phase: str, counts: bool) -> None:
 
 def test_renamed_resources_count_by_pattern() -> None:
     one = pod(asking("limits", "containers", "acme.io/a100", "1"))
-    assert gpu_pods([one], ("acme.io/*",)) == (one,)
-    assert gpu_pods([one]) == ()
+    assert uses_gpu(one, ("acme.io/*",))
+    assert not uses_gpu(one)
 
 
 def controlled_by(kind: str, controller: bool = True) -> JsonObject:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from mig_manager.cluster.objects import Node
 from mig_manager.cluster.operands import PAUSED
+from mig_manager.daemon.fresh import none_or_old
 from mig_manager.daemon.slices import wrong_slices
+from mig_manager.daemon.stale import stale_resources
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import Placement
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, Inventory
+from mig_manager.simulation.delays import Delays
 from tests.daemon.conftest import MakeNode
-from tests.daemon.workloads import QUICK, unlabel_plugin
+from tests.daemon.workloads import QUICK, break_plugin, unlabel_plugin
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 DEPLOY = "nvidia.com/gpu.deploy."
@@ -59,6 +65,83 @@ def test_shared_gpus_are_advertised_many_times(make_node: MakeNode, pod_resource
     assert node.allocatable == {"mig-1g.10gb": 42}
     node.becomes("balanced")
     assert node.allocatable == {"mig-1g.10gb": 12, "mig-2g.20gb": 6, "mig-3g.40gb": 6}
+
+
+def test_a_plugin_that_comes_back_with_nothing_is_told_from_one_that_does_not_come_back(
+    make_node: MakeNode,
+) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20"})
+    node.becomes("small")
+    assert node.terminate() == 0
+    node.start(**QUICK)
+    break_plugin(node, "publish-seconds")
+    status = node.becomes("balanced", "failed")
+    assert status["reason"] == "ResourcesNotAdvertised"
+    assert status["message"].endswith(
+        "The device plugin has come back without any resource: look at its log."
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "part"),
+    [({}, "without any resource"), ({"nvidia.com/gpu": 2}, "from before the change"), ({"x": 1}, "")],
+)
+def test_a_plugin_that_offers_nothing_is_told_from_one_that_offers_the_old(
+    shown: dict[str, int], part: str
+) -> None:
+    said = none_or_old(shown, {"nvidia.com/gpu": 2})
+    assert part in said
+    assert bool(said) is bool(part)
+
+
+def test_what_a_former_layout_left_in_the_status_is_taken_out_if_asked_for(make_node: MakeNode) -> None:
+    node = make_node(delays=replace(Delays.fast(), plugin_forget=0.3))
+    node.start(MIG_MANAGER_REMOVE_STALE_RESOURCES="true")
+    node.becomes("small")
+    node.becomes("all-3g.40gb")
+    capacity = "nvidia.com/mig-1g.10gb"
+
+    def gone() -> bool:
+        status = node.cluster.node_object()["status"]
+        return capacity not in status["capacity"] and capacity not in status["allocatable"]
+
+    node.wait(gone, "the old resource to go")
+    assert node.cluster.node_object()["status"]["capacity"]["nvidia.com/mig-3g.40gb"] == "4"
+    node.becomes("small")
+    assert node.allocatable == {"mig-1g.10gb": 14}
+
+
+GPUS = json.dumps([{"instances": [{"compute": ["1g.10gb+me"]}]}, {"instances": []}])
+
+
+@pytest.mark.parametrize(
+    ("counts", "state", "gpus", "stale"),
+    [
+        ({"mig-1g.10gb": 0}, "success", GPUS, ("mig-1g.10gb",)),
+        ({"mig-1g.10gb": 0, "mig-2g.20gb.shared": 0}, "success", GPUS, ("mig-1g.10gb", "mig-2g.20gb.shared")),
+        ({"mig-1g.10gb": 7}, "success", GPUS, ()),
+        # What is there but not offered at this moment stays, and so do whole GPUs.
+        ({"mig-1g.10gb.me": 0, "mig-1g.10gb.me.shared": 0}, "success", GPUS, ()),
+        ({"gpu": 0, "gpu.shared": 0}, "success", GPUS, ()),
+        # As long as it is not known what is there, nothing is stale.
+        ({"mig-1g.10gb": 0}, "pending", GPUS, ()),
+        ({"mig-1g.10gb": 0}, "failed", GPUS, ()),
+        ({"mig-1g.10gb": 0}, "success", "", ()),
+        ({"mig-1g.10gb": 0}, "success", "{", ()),
+    ],
+)
+def test_only_mig_resources_that_nothing_stands_behind_are_stale(
+    counts: dict[str, int], state: str, gpus: str, stale: tuple[str, ...]
+) -> None:
+    amounts = {f"nvidia.com/{name}": str(count) for name, count in counts.items()}
+    meta = {
+        "name": "gpu-1",
+        "labels": {"nvidia.com/mig.config.state": state},
+        "annotations": {"mig-manager/gpus": gpus},
+    }
+    node = Node.from_json({"metadata": meta, "status": {"capacity": amounts, "allocatable": amounts}})
+    assert stale_resources(node) == tuple(f"nvidia.com/{name}" for name in stale)
 
 
 def test_a_list_of_clients_that_cannot_be_used_ends_the_daemon_with_its_line(

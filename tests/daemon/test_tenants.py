@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mig_manager.cluster.operands import PAUSED
 from mig_manager.simulation.resources import (
     DAEMON_SETS,
@@ -12,14 +14,14 @@ from mig_manager.simulation.resources import (
 )
 from mig_manager.simulation.workloads import NAMESPACE, claim_template, claiming, deployment, pod_spec
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import GpuNode
-from tests.daemon.workloads import QUICK, running
+from tests.daemon.node import OPERATOR, GpuNode
+from tests.daemon.workloads import QUICK, mark_stuck, running, stick_operand, web
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 CLIENT = "nvidia.com/gpu.deploy.client"
 
 
-def daemon_set(node: GpuNode, name: str, resources: dict[str, int], **spec: object) -> str:
+def daemon_set(node: GpuNode, name: str, resources: dict[str, int], **spec: Any) -> str:
     """A DaemonSet of a user; gives the name of its pod once that runs."""
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": pod_spec("example/image", resources, **spec)}
@@ -114,3 +116,31 @@ def test_clients_of_others_are_paused_by_the_label_that_they_go_by(make_node: Ma
     assert exporter not in node.pods()
     assert node.labels[CLIENT] == "true"
     node.wait(lambda: running(node, "monitor"), "the monitor to be back")
+
+
+def test_a_pod_that_does_not_end_but_holds_nothing_is_not_waited_for(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20"})
+    node.becomes("small")
+    name = web(node)
+    mark_stuck(node, NAMESPACE, name, "volume")
+    node.becomes("balanced")
+    assert "deletionTimestamp" in node.pods()[name]["metadata"]
+    assert f"pod {NAMESPACE}/{name} does not end, but holds no GPU any more" in node.logged()
+    mark_stuck(node, NAMESPACE, name, None)
+
+
+def test_a_cordon_that_somebody_takes_off_is_set_again_before_the_gpus_change(make_node: MakeNode) -> None:
+    node = make_node()
+    node.patch_node(unschedulable=True)  # An admin's, who changes his mind later on.
+    stuck = stick_operand(node)
+    node.start()
+    node.label("small")
+    node.wait(lambda: PAUSED in node.deploy_labels.values(), "the pause")
+    node.patch_node(unschedulable=False)
+    mark_stuck(node, OPERATOR, stuck, None)
+    assert node.ended("small")["state"] == "success"
+    applying = [each for each in node.history.versions if each.phase == "Applying"]
+    assert applying
+    assert all(each.cordoned for each in applying)
+    assert not node.cordoned

@@ -118,14 +118,17 @@ def made_as_new(
     return node
 
 
-def break_plugin(node: GpuNode) -> Callable[[], None]:
-    """Let no device plugin that starts from now on become ready; gives what ends that."""
+def break_plugin(node: GpuNode, how: str = "start-seconds") -> Callable[[], None]:
+    """Let no device plugin that starts from now on become ready; gives what ends that.
+
+    With `publish-seconds`, it becomes ready and offers nothing.
+    """
 
     def start_after(seconds: str) -> None:
         def change(daemon_set: Object) -> Object:
             daemon_set["spec"]["updateStrategy"] = {"type": "OnDelete"}
             meta = daemon_set["spec"]["template"]["metadata"]
-            meta["annotations"] = {"simulation.mig-manager/start-seconds": seconds}
+            meta["annotations"] = {f"simulation.mig-manager/{how}": seconds}
             return daemon_set
 
         node.cluster.store.update(DAEMON_SETS, OPERATOR, _PLUGIN, change)

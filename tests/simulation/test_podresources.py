@@ -9,7 +9,7 @@ import pytest
 
 from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.podreader import ask
-from mig_manager.cluster.podresources import PodResources, PodResourcesError
+from mig_manager.cluster.podresources import PodResources, PodResourcesError, plain_ids
 from mig_manager.cluster.resources import expected_devices, wrong_devices
 from mig_manager.cluster.scope import affected, held_devices
 from mig_manager.gpu.nvml import NvmlSource
@@ -117,22 +117,22 @@ def test_old_devices_stay_listed_until_a_new_plugin_has_registered(
 ) -> None:
     before = expected_devices(inventory(cluster), "mixed")
     assert before is not None
-    assert kubelet.allocatable() == before
+    assert plain_ids(kubelet.offered()) == before
     # The same numbers as before, and yet other devices.
     clear(cluster.gpus, 0)
     partition(cluster.gpus, ["3g.40gb", "1g.10gb", "1g.10gb"])
     now = expected_devices(inventory(cluster), "mixed")
     assert now is not None
-    assert kubelet.allocatable() == before
-    assert "still lists" in (wrong_devices(kubelet.allocatable(), now) or "")
+    assert plain_ids(kubelet.offered()) == before
+    assert "still lists" in (wrong_devices(plain_ids(kubelet.offered()), now) or "")
 
     set_labels(cluster, device_plugin="false")
     cluster.wait_for(lambda: not with_app(cluster, PLUGIN), "no plugin")
-    eventually(lambda: not kubelet.allocatable(), "devices of a plugin that is gone are unhealthy")
-    assert "as healthy yet" in (wrong_devices(kubelet.allocatable(), now) or "")
+    eventually(lambda: not plain_ids(kubelet.offered()), "devices of a plugin that is gone are unhealthy")
+    assert "as healthy yet" in (wrong_devices(plain_ids(kubelet.offered()), now) or "")
 
     set_labels(cluster, device_plugin="true")
-    eventually(lambda: wrong_devices(kubelet.allocatable(), now) is None, "the new devices")
+    eventually(lambda: wrong_devices(plain_ids(kubelet.offered()), now) is None, "the new devices")
 
 
 def test_only_pods_on_devices_that_go_are_in_the_way(
@@ -177,7 +177,7 @@ def test_shared_devices_are_told_by_their_uuid(tmp_path: Path) -> None:
         assert cluster.allocatable() == {GPU: 2, LARGE: 2}
         assert cluster.kubelet.allocatable_devices()[LARGE][0].endswith("::0")
         now = inventory(cluster)
-        assert kubelet.allocatable() == expected_devices(now, "mixed")
+        assert plain_ids(kubelet.offered()) == expected_devices(now, "mixed")
 
         for name in ("one", "two"):
             run(cluster, name, pod_spec("job", {LARGE: 1}))

@@ -47,7 +47,7 @@ class DeviceManager:
     """Follows the real one: a plugin that goes leaves its devices behind, unhealthy.
 
     They then count into the capacity, but not into allocatable, until they are forgotten after some minutes;
-    the resource then has a capacity of 0, and stays in the node's status for ever.
+    the resource is then written with 0 once, and stays in the node's status for ever, unless somebody takes it out.
     """
 
     def __init__(self, loop: Loop, *, forget_s: float, changed: Callable[[], None]) -> None:
@@ -76,10 +76,18 @@ class DeviceManager:
             self._changed()
 
     def amounts(self) -> Mapping[str, tuple[int, int]]:
-        """Capacity and allocatable of every resource that was ever known."""
+        """Capacity and allocatable of every resource that is known, or was until the last time they were written."""
         return {
             name: (len(offer.healthy) + len(offer.unhealthy), len(offer.healthy))
             for name, offer in self._offers.items()
+        }
+
+    def written(self) -> None:
+        """The amounts stand in the node's status: what is forgotten is not spoken of again."""
+        self._offers = {
+            name: offer
+            for name, offer in self._offers.items()
+            if offer.healthy or offer.unhealthy or offer.forget is not None
         }
 
     def allocatable(self) -> Mapping[str, tuple[str, ...]]:

@@ -102,6 +102,7 @@ class NodeStatus:
             return node if written else None
 
         self._services.store.update(NODES, None, self._services.name, change)
+        self._services.devices.written()
         if written:
             if self._report is not None:
                 self._report.cancel()

@@ -33,7 +33,7 @@ VALIDATOR_IMAGE = "nvcr.io/nvidia/gpu-operator:v26.7.0"
 
 def node_labels(*, mig_capable: bool, dra: bool = False) -> dict[str, str]:
     """What node feature discovery and the operator label a node with that has GPUs for containers."""
-    deployed = (*_DEPLOYED, "mig-manager") if mig_capable else _DEPLOYED
+    deployed: tuple[str, ...] = (*_DEPLOYED, "mig-manager") if mig_capable else _DEPLOYED
     if dra:
         deployed = (*(each for each in deployed if each not in _NOT_WITH_DRA), "dra-driver")
     return {
