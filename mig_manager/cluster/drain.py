@@ -63,6 +63,14 @@ class DrainOptions:
     parallel: int = 16
     """Evictions under way at the same time."""
 
+    def held_back(self, pod: Pod) -> str:
+        """Why these options do not let a pod go, in words; empty if they do."""
+        if pod.bare and not self.bare_pods:
+            return "it has no controller that would bring it back"
+        if pod.empty_dir and not self.empty_dirs:
+            return "it keeps data in an emptyDir volume, which would be lost"
+        return ""
+
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
@@ -115,6 +123,21 @@ def drain(
         return _Drain(api, pods, victims, options, signal, pool, hindered, released).run()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def obstacles(api: Api, pods: Sequence[Pod], options: DrainOptions) -> tuple[str, ...]:
+    """Why pods would not go now, one sentence a pod that would not; each is asked once, in a dry run."""
+    found = []
+    for pod in pods:
+        if stays(pod) or options.mode in (DrainMode.WAIT, DrainMode.OFF):
+            continue
+        words = options.held_back(pod)
+        if not words and options.mode is DrainMode.EVICT:
+            refusal = evict(api, pod, grace_s=options.grace_s, rehearsal=True)
+            words = "" if refusal is None else refusal.obstacle
+        if words:
+            found.append(f"pod {pod}: {words}")
+    return tuple(found)
 
 
 @dataclass(slots=True)
@@ -232,7 +255,7 @@ class _Drain:
         now = time.monotonic()
         waiting = [case for case in self._cases.values() if case.gone_by is None]
         for case in waiting:
-            if held_back := self._held_back(case.pod):
+            if held_back := self._options.held_back(case.pod):
                 self._held_up(case, held_back)
             elif self._options.mode is DrainMode.DELETE:
                 case.passed = now
@@ -244,18 +267,10 @@ class _Drain:
             self._rehearsing = not all(case.passed is not None for case in waiting)
         for case in waiting:
             settled = self._rehearsing and case.passed is not None
-            free = not settled and not self._held_back(case.pod)
+            free = not settled and not self._options.held_back(case.pod)
             if case.attempt is None and case.next_try <= now and free:
                 case.attempt = self._pool.submit(self._send, case.pod, rehearsal=self._rehearsing)
                 case.attempt.add_done_callback(lambda _: self._signal.notify())
-
-    def _held_back(self, pod: Pod) -> str:
-        """Why the options do not let a pod go, in words; empty if they do."""
-        if pod.bare and not self._options.bare_pods:
-            return "it has no controller that would bring it back"
-        if pod.empty_dir and not self._options.empty_dirs:
-            return "it keeps data in an emptyDir volume, which would be lost"
-        return ""
 
     def _send(self, pod: Pod, *, rehearsal: bool) -> Refusal | None:
         if self._options.mode is DrainMode.DELETE:
@@ -296,7 +311,7 @@ class _Drain:
         more = f"; and {len(cases) - 5} more" if len(cases) > 5 else ""
         hint = (
             " Delete such pods yourself, or allow it in the settings."
-            if any(self._held_back(case.pod) for case in cases)
+            if any(self._options.held_back(case.pod) for case in cases)
             else ""
         )
         nothing = " Nothing was evicted." if self._rehearsing else ""

@@ -35,6 +35,7 @@ from mig_manager.daemon.interrupts import (
 )
 from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.lasting import refuse_lasting_clients
+from mig_manager.daemon.lookfirst import refuse_if_still_hindered
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.slices import Slices
@@ -127,6 +128,7 @@ class Run:
         try:
             if (plan := self._prove()).changes:
                 refuse_lasting_clients(self._site, self._report.node.meta.labels, plan)
+                self._look_first(undo, plan)
                 self._reserve(undo)
                 if self._settled().changes:
                     self._drain()
@@ -179,6 +181,16 @@ class Run:
     @property
     def _strategy(self) -> str:
         return strategy_of(self._report.node.meta.labels, self._site.settings.mig_strategy)
+
+    def _look_first(self, undo: ExitStack, plan: NodePlan) -> None:
+        """After a failure for the sake of users, disturb nobody before there is a chance to succeed."""
+        if not self._report.users_were_in_the_way:
+            return
+        self._follow(undo)
+        assert self._tenants is not None
+        refuse_if_still_hindered(
+            self._site, self._report, self._tenants, self._gpus.clearance, plan, self._gpus.last
+        )
 
     # Step 2: the journal and the cordon, in one request. From here on the node is ours.
 

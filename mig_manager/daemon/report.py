@@ -30,6 +30,8 @@ from mig_manager.planning.state import Inventory
 PATIENCE = 60.0
 """Seconds that a change of the Node is tried again while the API server does not take it."""
 
+USERS_IN_THE_WAY = frozenset({Reason.EVICTION_BLOCKED, Reason.DRAIN_TIMEOUT, Reason.GPU_IN_USE})
+"""Failures after which a retry looks first, and that are not retried for ever: each attempt disturbs users."""
 _NOT_USABLE = frozenset({Reason.RESOURCES_NOT_ADVERTISED, Reason.DEVICE_NODE_ERROR, Reason.CDI_ERROR})
 
 _CORDONED = "The node stays cordoned."
@@ -189,6 +191,13 @@ class Report:
         said = self.before
         same = said is not None and (said.layout, said.hash) == (self.wish.layout, self.wish.hash)
         return said.message if said is not None and same and said.reason is Reason.ROLLBACK_FAILED else None
+
+    @property
+    def users_were_in_the_way(self) -> bool:
+        """Whether the Node says that this very wish failed for the sake of somebody who uses the GPUs."""
+        said = self.before
+        same = said is not None and (said.layout, said.hash) == (self.wish.layout, self.wish.hash)
+        return same and self.journal is None and said is not None and said.reason in USERS_IN_THE_WAY
 
     @property
     def not_usable(self) -> bool:

@@ -6,12 +6,10 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from mig_manager.cluster.wait import Deadline
+from mig_manager.daemon.report import USERS_IN_THE_WAY
 from mig_manager.daemon.settings import Settings
 from mig_manager.daemon.status import Outcome, Phase
 from mig_manager.errors import Reason
-
-_LIMITED = frozenset({Reason.EVICTION_BLOCKED, Reason.DRAIN_TIMEOUT, Reason.GPU_IN_USE})
-"""After some attempts at these somebody has to change something: each one disturbs the node's users."""
 
 
 class Retries:
@@ -58,7 +56,7 @@ class Retries:
         if reason is None or reason is Reason.ROLLBACK_FAILED:
             return None
         if not unfinished:
-            tired = reason in _LIMITED and self.attempt >= self._settings.retry_attempts
+            tired = reason in USERS_IN_THE_WAY and self.attempt >= self._settings.retry_attempts
             if tired or not reason.transient:
                 return None
         doubled = self._settings.retry_first * 2.0 ** min(self.attempt - 1, 20)

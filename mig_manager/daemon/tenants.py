@@ -15,6 +15,7 @@ from mig_manager.cluster.pods import name_pods, stays, unknown_to_kubelet, uses_
 from mig_manager.cluster.scope import affected, held_devices
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import ObjectWatch
+from mig_manager.daemon.settings import Settings
 from mig_manager.daemon.site import Site
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.planning.plan import NodePlan
@@ -27,6 +28,19 @@ Holders = Callable[[NodePlan], Collection[str]]
 def nobody(plan: NodePlan) -> Collection[str]:
     """No process is looked at."""
     return ()
+
+
+def drain_options(settings: Settings) -> DrainOptions:
+    """How to drain, by the settings."""
+    return DrainOptions(
+        mode=DrainMode(settings.drain_mode),
+        bare_pods=settings.evict_bare_pods,
+        empty_dirs=settings.evict_empty_dir_pods,
+        grace_s=settings.drain_grace_period,
+        timeout_s=settings.drain_timeout,
+        margin_s=settings.drain_margin,
+        cap_s=settings.drain_longest,
+    )
 
 
 class Tenants:
@@ -90,21 +104,11 @@ class Tenants:
         something, and that no drain can move.
         """
         self._refuse_immovable(plan, inventory)
-        settings = self._site.settings
-        options = DrainOptions(
-            mode=DrainMode(settings.drain_mode),
-            bare_pods=settings.evict_bare_pods,
-            empty_dirs=settings.evict_empty_dir_pods,
-            grace_s=settings.drain_grace_period,
-            timeout_s=settings.drain_timeout,
-            margin_s=settings.drain_margin,
-            cap_s=settings.drain_longest,
-        )
         gone = drain(
             self._site.api,
             self._pods,
             lambda: self.in_the_way(plan, inventory),
-            options,
+            drain_options(self._site.settings),
             self._site.signal,
             hindered=hindered,
             released=lambda pod: self._released(pod, plan),
@@ -140,6 +144,11 @@ class Tenants:
                 found[pod.uid] = pod
         kept = (p for p in found.values() if p.uid not in self._empty and not self._is_operand(p))
         return tuple(sorted(kept, key=str))
+
+    def is_client(self, uid: str) -> bool:
+        """Whether a pod of this node is a GPU client that the pause takes away, or the restart after the change."""
+        pod = self._pods.objects.get(uid)
+        return pod is not None and self._is_operand(pod)
 
     def _is_operand(self, pod: Pod) -> bool:
         """Whether it is not for a drain to move, but for the pause, or for a restart after the change."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 
 import psutil
 import pytest
 from pynvml import NVML_ERROR_UNKNOWN
 
 from mig_manager.simulation.resources import NODES
+from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import OPERATOR
-from tests.daemon.workloads import QUICK, break_plugin, guard, mark_stuck, stick_operand
+from tests.daemon.node import OPERATOR, GpuNode
+from tests.daemon.workloads import QUICK, break_plugin, guard, mark_stuck, stick_operand, unguard, web
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
@@ -30,6 +32,54 @@ def test_what_may_pass_is_tried_again_and_succeeds_without_another_label(make_no
     assert node.instances == [BALANCED, BALANCED]
     assert node.status["attempt"] > 1
     assert node.clients_run
+
+
+def guarded(node: GpuNode) -> Callable[[], object]:
+    guard(node)
+    return lambda: unguard(node)
+
+
+def endless(node: GpuNode) -> Callable[[], object]:
+    name = web(node)
+    mark_stuck(node, NAMESPACE, name)
+    return lambda: mark_stuck(node, NAMESPACE, name, None)
+
+
+def held(node: GpuNode) -> Callable[[], object]:
+    gpus = node.cluster.gpus
+    instances = node.cluster.gpus.snapshot()["gpus"][0]["instances"]
+    held = [
+        gpus.add_process(0, each["id"], 0, pid=9_000_000 + each["id"], name="python train.py", kind="handle")
+        for each in instances
+    ]
+    return lambda: [gpus.remove_process(each) for each in held]
+
+
+@pytest.mark.parametrize(
+    ("hinder", "reason", "part"),
+    [
+        (guarded, "EvictionBlocked", "web-guard"),
+        (endless, "DrainTimeout", "told to end and are still there: ml/web"),
+        (held, "GpuInUse", "(python train.py) holds 1g.10gb"),
+    ],
+)
+def test_users_in_the_way_are_not_disturbed_by_a_retry_before_they_are_gone(
+    make_node: MakeNode, hinder: Callable[[GpuNode], Callable[[], object]], reason: str, part: str
+) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.4", "MIG_MANAGER_RETRY_LONGEST": "0.4"})
+    node.becomes("small")
+    free = hinder(node)
+    node.becomes("balanced", "failed")
+    node.history.forget()
+    found = node.wait(lambda: node.status if node.status["attempt"] > 1 else None, "the second attempt")
+    assert found["reason"] == reason
+    assert part in found["message"]
+    assert found["message"].endswith("Looked without a cordon; nothing was touched.")
+    assert not node.history.touched
+    free()
+    node.wait(lambda: node.state == "success", "a retry")
+    assert node.instances == [BALANCED, BALANCED]
 
 
 def test_evictions_that_stay_refused_are_given_up_after_some_attempts(make_node: MakeNode) -> None:
