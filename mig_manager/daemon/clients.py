@@ -94,7 +94,9 @@ class GpuClients:
             self._stop(last)
 
     def _stop(self, operands: Sequence[Operand]) -> None:
-        self._report.change(Phase.PAUSING_OPERANDS, partial(self._pause, operands))
+        self._report.change(
+            Phase.PAUSING_OPERANDS, partial(self._pause, operands), known=self._resources.node
+        )
         assert self._report.journal is not None
         paused = paused_operands(operands, self._report.journal.operands)
         self._site.signal.wait_for(
@@ -136,7 +138,9 @@ class GpuClients:
         )
         if paused:
             self._report.change(
-                Phase.RESUMING_OPERANDS, lambda node: NodeChange(labels=resume(node.meta.labels, paused))
+                Phase.RESUMING_OPERANDS,
+                lambda node: NodeChange(labels=resume(node.meta.labels, paused)),
+                known=self._resources.node,
             )
             if journal is not None:
                 self._report.journal = replace(journal, operands={})

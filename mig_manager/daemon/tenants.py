@@ -21,6 +21,9 @@ from mig_manager.errors import MigManagerError, Reason
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
 
+_LOOK_AGAIN = 0.5
+"""Seconds between two looks at processes, of which nobody tells."""
+
 Holders = Callable[[NodePlan], Collection[str]]
 """Gives the uids of the pods whose processes hold what a plan changes, requested or not."""
 
@@ -117,12 +120,24 @@ class Tenants:
         return gone
 
     def _refuse_immovable(self, plan: NodePlan, inventory: Inventory) -> None:
-        immovable = [pod for pod in self._losing(plan, inventory) if stays(pod)]
-        if immovable:
+        def immovable() -> list[Pod]:
+            return [pod for pod in self._losing(plan, inventory) if stays(pod)]
+
+        def let_go() -> bool:
+            self._held_for = None  # Handles come and go while the pods stay the same.
+            return not immovable()
+
+        found = immovable()
+        if found and all(pod.uid in self._held_by for pod in found):
+            # A monitor may open a GPU for a moment only.
+            window = Deadline.after(self._site.settings.holder_window)
+            self._site.signal.wait(let_go, window, every=_LOOK_AGAIN)
+            found = immovable()
+        if found:
             raise MigManagerError(
                 Reason.DRAIN_REQUIRED,
-                f"These pods hold what has to change, and belong to a DaemonSet or to the kubelet itself, which would "
-                f"bring them back at once: {name_pods(immovable)}. Have them stopped for a change by a node selector "
+                "These pods hold what has to change, and belong to a DaemonSet or to the kubelet itself, which would "
+                f"bring them back at once: {name_pods(found)}. Have them stopped for a change by a node selector "
                 f"{CLIENT_LABEL} (and that label on the Node), or take them off this node.",
             )
 

@@ -103,6 +103,20 @@ def test_a_daemon_set_on_a_gpu_that_changes_is_named_before_anybody_goes(make_no
     assert name in node.pods()
 
 
+def test_a_daemon_set_that_has_a_gpu_open_for_a_moment_is_waited_for(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20", "MIG_MANAGER_HOLDER_WINDOW": "20"})
+    node.becomes("small")
+    name = daemon_set(node, "monitor", {})
+    job = process_of(node, name, 1)
+    node.label("one-gpu")
+    node.wait(lambda: node.status.get("phase") == "Draining", "the look at processes")
+    assert node.instances == [SMALL, SMALL]
+    node.cluster.gpus.remove_process(job)
+    assert node.ended("one-gpu")["state"] == "success"
+    assert name in node.pods()
+
+
 def test_clients_of_others_are_paused_by_the_label_that_they_go_by(make_node: MakeNode) -> None:
     node = make_node()
     node.patch_node(labels={CLIENT: "true"})
