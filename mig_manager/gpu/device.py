@@ -20,6 +20,8 @@ from mig_manager.planning.geometry import Engines, Placement
 
 _T = TypeVar("_T")
 
+_KNOWN_GPU_PROFILES = int(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
+_KNOWN_COMPUTE_PROFILES = int(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
 _MOST_PROFILES = 64
 """No driver knows that many; the end of an enumeration that never says INVALID_ARGUMENT."""
 _MOST_GPU_INSTANCES = 32
@@ -59,8 +61,9 @@ class Device:
         return status
 
     def memory(self) -> int:
-        """Total memory, bytes."""
-        return int(self.call("nvmlDeviceGetMemoryInfo", self._handle).total)
+        """Total memory, bytes; 0 where the GPU has none of its own."""
+        memory = self.ask("nvmlDeviceGetMemoryInfo")
+        return 0 if memory is None else int(memory.total)
 
     def before_hopper(self) -> bool:
         """Whether the architecture is older than Hopper: its MIG mode changes with a reset only."""
@@ -75,7 +78,7 @@ class Device:
 
     def profiles(self) -> tuple[GpuProfileInfo, ...]:
         """The GPU-instance profiles that this GPU lists, by enum. Empty where it lists none with MIG off."""
-        return _enumerate(self._profile)
+        return _enumerate(self._profile, _KNOWN_GPU_PROFILES)
 
     def _profile(self, enum: int) -> GpuProfileInfo:
         info = _versioned(
@@ -102,7 +105,7 @@ class Device:
         )
 
     def placements(self, profile_id: int) -> tuple[Placement, ...]:
-        """Where instances of a profile may lie, whatever is there now; ascending."""
+        """Where instances of a profile may lie, whatever is there now; ascending. Empty where NVML tells none."""
         return _placements(
             lambda array, count: self.call(
                 "nvmlDeviceGetGpuInstancePossiblePlacements", self._handle, profile_id, array, count
@@ -184,7 +187,7 @@ class Instance:
 
     def compute_profiles(self) -> tuple[ComputeProfileInfo, ...]:
         """The compute-instance profiles that this GPU instance offers, by enum."""
-        return _enumerate(self._compute_profile)
+        return _enumerate(self._compute_profile, _KNOWN_COMPUTE_PROFILES)
 
     def _compute_profile(self, enum: int) -> ComputeProfileInfo:
         shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
@@ -274,16 +277,20 @@ def _ask(device: Device, handle: Any, function: str, args: tuple[object, ...]) -
         raise
 
 
-def _enumerate(read: Callable[[int], _T]) -> tuple[_T, ...]:
-    """All answers for 0, 1, 2... until INVALID_ARGUMENT, without those that are NOT_SUPPORTED."""
+def _enumerate(read: Callable[[int], _T], known: int) -> tuple[_T, ...]:
+    """All answers for 0, 1, 2..., without those that are NOT_SUPPORTED, until INVALID_ARGUMENT.
+
+    The first `known` numbers are asked in any case: some drivers call those that a GPU lacks invalid.
+    """
     found = []
     for enum in range(_MOST_PROFILES):
         try:
             found.append(read(enum))
         except NvmlCallError as error:
             if error.code == codes.INVALID_ARGUMENT:
-                break
-            if error.code != codes.NOT_SUPPORTED:
+                if enum >= known:
+                    break
+            elif error.code != codes.NOT_SUPPORTED:
                 raise
     return tuple(found)
 
@@ -299,8 +306,14 @@ def _versioned(call: Callable[[int], Any]) -> Any:
 
 
 def _placements(call: Callable[[Any, Any], Any], struct: Any) -> tuple[Placement, ...]:
+    """The placements that a call lists; none where the driver lacks the call, or does not know the profile."""
     count = c_uint()
-    call(None, byref(count))
-    array = (struct * count.value)()
-    call(array, byref(count))
+    try:
+        call(None, byref(count))
+        array = (struct * count.value)()
+        call(array, byref(count))
+    except NvmlCallError as error:
+        if error.code in (codes.FUNCTION_NOT_FOUND, codes.NOT_SUPPORTED, codes.INVALID_ARGUMENT):
+            return ()
+        raise
     return tuple(sorted(Placement(int(p.start), int(p.size)) for p in array[: count.value]))
