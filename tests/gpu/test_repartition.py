@@ -135,6 +135,15 @@ def test_only_gpus_whose_mode_is_pending_are_reset_by_one_command(make_node: Mak
     assert node.resets == [(0, 2)]
 
 
+def test_a_reset_that_changes_the_order_of_the_gpus_changes_nothing_else(make_node: MakeNode) -> None:
+    node = make_node("3xA100-SXM4-80GB", grouped_resets=True, enumeration=[1, 2, 0])
+    node.before_reset = lambda: node.gpus.change_options(enumeration=[2, 0, 1])
+    expected = ["7g.80gb@0", "3g.40gb@0", "2g.20gb@0"]
+    assert shapes(node.apply("7g.80gb", "3g.40gb", "2g.20gb")) == expected
+    held = [gpu["instances"][0]["profile"] for gpu in node.gpus.snapshot()["gpus"]]
+    assert held == [shape.partition("@")[0] for shape in expected]
+
+
 def test_a_refused_reset_ends_the_attempt_and_puts_instances_and_pending_modes_back(
     make_node: MakeNode,
 ) -> None:
