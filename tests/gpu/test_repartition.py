@@ -195,6 +195,29 @@ def test_a_pending_mode_is_seen_and_corrected(make_node: MakeNode) -> None:
     assert (after.gpus[0].mig_current, after.gpus[0].mig_pending) == (True, True)
 
 
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_mode_change_that_answers_with_an_error_counts_if_the_mode_reads_so(
+    make_node: MakeNode, grouped: bool
+) -> None:
+    """In force at once, or pending until the reset: what reads back decides."""
+    node = make_node("1xA100-SXM4-80GB", grouped_resets=grouped)
+    node.gpus.fail("nvmlDeviceSetMigMode", UNKNOWN, acts=True)
+    assert shapes(node.apply("7g.80gb")) == ["7g.80gb@0"]
+    node.gpus.fail("nvmlDeviceSetMigMode", IN_USE, acts=True)
+    assert shapes(node.apply("off")) == ["off"]
+    assert node.resets == ([(0,), (0,)] if grouped else [])
+
+
+def test_a_mode_change_that_is_refused_tells_the_refusal(make_node: MakeNode) -> None:
+    node = make_node("1xA100-SXM4-80GB")
+    node.gpus.fail("nvmlDeviceSetMigMode", UNKNOWN)
+    error = fails(node, "7g.80gb")
+    assert "GPU 0: switching MIG on failed: nvmlDeviceSetMigMode answered" in error.message
+    node.gpus.fail("nvmlDeviceSetMigMode", 0, times=None)
+    error = fails(node, "7g.80gb")
+    assert "switching MIG on has no effect: MIG is off, and off after the next reset" in error.message
+
+
 def test_hopper_changes_its_mode_without_a_reset(make_node: MakeNode) -> None:
     node = make_node("2xH100-80GB-HBM3")
     assert shapes(node.apply("7g.80gb", SEVEN))[0] == "7g.80gb@0"
