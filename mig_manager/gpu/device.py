@@ -6,24 +6,20 @@ mode is set: `Device.refresh` looks it up again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ctypes import byref, c_uint
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
 from mig_manager.gpu import nvml as codes
 from mig_manager.gpu.nvml import Nvml, NvmlCallError, text
+from mig_manager.gpu.probing import enumerated, newest, placements
 from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, InstanceInfo
 from mig_manager.planning.geometry import Engines, Placement
 
-_T = TypeVar("_T")
-
 _KNOWN_GPU_PROFILES = int(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
 _KNOWN_COMPUTE_PROFILES = int(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
-_MOST_PROFILES = 64
-"""No driver knows that many; the end of an enumeration that never says INVALID_ARGUMENT."""
 _MOST_GPU_INSTANCES = 32
 """A GPU has at most 15. Wider than the profile's instanceCount, which is wrong on A30."""
 _MOST_COMPUTE_INSTANCES = 32
@@ -78,10 +74,10 @@ class Device:
 
     def profiles(self) -> tuple[GpuProfileInfo, ...]:
         """The GPU-instance profiles that this GPU lists, by enum. Empty where it lists none with MIG off."""
-        return _enumerate(self._profile, _KNOWN_GPU_PROFILES)
+        return enumerated(self._profile, _KNOWN_GPU_PROFILES)
 
     def _profile(self, enum: int) -> GpuProfileInfo:
-        info = _versioned(
+        info = newest(
             lambda version: self.call(
                 "nvmlDeviceGetGpuInstanceProfileInfo", self._handle, enum, *((1,) if version == 1 else ())
             )
@@ -106,7 +102,7 @@ class Device:
 
     def placements(self, profile_id: int) -> tuple[Placement, ...]:
         """Where instances of a profile may lie, whatever is there now; ascending. Empty where NVML tells none."""
-        return _placements(
+        return placements(
             lambda array, count: self.call(
                 "nvmlDeviceGetGpuInstancePossiblePlacements", self._handle, profile_id, array, count
             ),
@@ -187,11 +183,11 @@ class Instance:
 
     def compute_profiles(self) -> tuple[ComputeProfileInfo, ...]:
         """The compute-instance profiles that this GPU instance offers, by enum."""
-        return _enumerate(self._compute_profile, _KNOWN_COMPUTE_PROFILES)
+        return enumerated(self._compute_profile, _KNOWN_COMPUTE_PROFILES)
 
     def _compute_profile(self, enum: int) -> ComputeProfileInfo:
         shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
-        info = _versioned(
+        info = newest(
             lambda version: self.device.call(
                 "nvmlGpuInstanceGetComputeInstanceProfileInfo",
                 self._handle,
@@ -210,7 +206,7 @@ class Instance:
 
     def compute_placements(self, profile_id: int) -> tuple[Placement, ...]:
         """Where compute instances of a profile may lie, in compute slices; ascending."""
-        return _placements(
+        return placements(
             lambda array, count: self.device.call(
                 "nvmlGpuInstanceGetComputeInstancePossiblePlacements", self._handle, profile_id, array, count
             ),
@@ -275,45 +271,3 @@ def _ask(device: Device, handle: Any, function: str, args: tuple[object, ...]) -
         if error.code in (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND):
             return None
         raise
-
-
-def _enumerate(read: Callable[[int], _T], known: int) -> tuple[_T, ...]:
-    """All answers for 0, 1, 2..., without those that are NOT_SUPPORTED, until INVALID_ARGUMENT.
-
-    The first `known` numbers are asked in any case: some drivers call those that a GPU lacks invalid.
-    """
-    found = []
-    for enum in range(_MOST_PROFILES):
-        try:
-            found.append(read(enum))
-        except NvmlCallError as error:
-            if error.code == codes.INVALID_ARGUMENT:
-                if enum >= known:
-                    break
-            elif error.code != codes.NOT_SUPPORTED:
-                raise
-    return tuple(found)
-
-
-def _versioned(call: Callable[[int], Any]) -> Any:
-    """The second version of a call, or the first one where the driver is too old for the second."""
-    try:
-        return call(2)
-    except NvmlCallError as error:
-        if error.code not in (codes.FUNCTION_NOT_FOUND, codes.ARGUMENT_VERSION_MISMATCH):
-            raise
-        return call(1)
-
-
-def _placements(call: Callable[[Any, Any], Any], struct: Any) -> tuple[Placement, ...]:
-    """The placements that a call lists; none where the driver lacks the call, or does not know the profile."""
-    count = c_uint()
-    try:
-        call(None, byref(count))
-        array = (struct * count.value)()
-        call(array, byref(count))
-    except NvmlCallError as error:
-        if error.code in (codes.FUNCTION_NOT_FOUND, codes.NOT_SUPPORTED, codes.INVALID_ARGUMENT):
-            return ()
-        raise
-    return tuple(sorted(Placement(int(p.start), int(p.size)) for p in array[: count.value]))
