@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mig_manager.cli.change import carried_through, timed
-from mig_manager.cli.options import DriverRoot, GpuList, Simulate, SimulateState
+from mig_manager.cli.options import DriverRoot, GpuList, Listing, ListingOption, Simulate, SimulateState
 
 if TYPE_CHECKING:
     from mig_manager.cli.selection import ProfileWord
@@ -51,6 +51,7 @@ def destroy(
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All instances of the GPUs.")] = False,
+    output: ListingOption = Listing.TEXT,
     simulate: Simulate = None,
     simulate_state: SimulateState = None,
     driver_root: DriverRoot = None,
@@ -58,11 +59,13 @@ def destroy(
     """Destroy GPU instances with the compute instances in them, or single compute instances.
 
     Instances in use are refused before anything is touched, with who uses them: the driver destroys none of
-    those, so there is no option to force it. All or none, as with `create`.
+    those, so there is no option to force it. All or none, as with `create`. JSON and YAML list what is gone, in
+    the shape of `instances`.
     """
     from mig_manager.cli.hardware import hardware
-    from mig_manager.cli.output import write
+    from mig_manager.cli.output import write, write_listing
     from mig_manager.cli.selection import gpus_to_change
+    from mig_manager.cli.tables import instance_document
     from mig_manager.gpu.repartition import carry_out
     from mig_manager.planning.plan import NodePlan
 
@@ -77,12 +80,19 @@ def destroy(
         indices = {state.gpu.index for state in states}
         untouched = tuple(state.gpu.index for state in before.gpus if state.gpu.index not in indices)
         plan = NodePlan("destroy", tuple(plans), untouched)
-        if not plan.changes:
-            write("nothing to destroy\n")
-            return
-        with carried_through():
-            timed(gpus.worker, lambda: carry_out(gpus.worker, plan, before, gpus.reset))
-    write("".join(f"{line}\n" for item in plans for line in _lines(item)))
+        if plan.changes:
+            with carried_through():
+                timed(
+                    gpus.worker,
+                    lambda: carry_out(gpus.worker, plan, before, gpus.reset),
+                    quiet=output is not Listing.TEXT,
+                )
+    if output is Listing.TEXT:
+        lines = [line for item in plans for line in _lines(item)] or ["nothing to destroy"]
+        write("".join(f"{line}\n" for line in lines))
+    else:
+        gone = [_gone(item, state) for item, state in zip(plans, states, strict=True)]
+        write_listing(instance_document(gone), output)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,3 +199,9 @@ def _lines(plan: GpuPlan) -> Iterator[str]:
         for compute in kept.destroy:
             inside = instance_words(kept.instance)
             yield f"GPU {plan.gpu.index}: destroyed compute instance {compute.id} of {inside}"
+
+
+def _gone(plan: GpuPlan, state: GpuState) -> GpuState:
+    """The GPU with what is gone alone; a GPU instance that stays has the compute instances that went."""
+    inside = (replace(kept.instance, compute=kept.destroy) for kept in plan.keep if kept.destroy)
+    return replace(state, instances=tuple(sorted((*plan.destroy, *inside), key=lambda gone: gone.placement)))

@@ -12,7 +12,7 @@ from mig_manager.layouts.book import LayoutBook
 from mig_manager.layouts.layout import GpuIdentity, LayoutEntry
 from mig_manager.layouts.models import same_model
 from mig_manager.layouts.profile import MigProfile
-from mig_manager.planning.catalogue import model_of
+from mig_manager.planning.catalogue import GpuModel, model_of
 from mig_manager.planning.geometry import Placement
 from mig_manager.planning.plan import GpuPlan, KeptInstance, NewInstance, NodePlan
 from mig_manager.planning.state import GpuInstance, GpuState, Inventory
@@ -59,8 +59,9 @@ def refusal_document(layout: str | None, error: MigManagerError) -> Document:
 def state_document(inventory: Inventory) -> Document:
     """The GPUs as they are, as `export -o json` prints them and `plan --current` reads them.
 
-    Keys beyond the usual ones stand only where the usual ones would not tell: `pending` where the MIG mode
-    waits for a reset, `busy` where a process runs on the whole GPU, `device_id` where the model has several.
+    Keys beyond the usual ones stand only where the usual ones would not tell: `bus_id` where it is known,
+    `pending` where the MIG mode waits for a reset, `busy` where a process runs on the whole GPU, `device_id` and
+    `subsystem_id` where the model has several.
     """
     return {"version": "v1", "gpus": [_gpu_state(state) for state in inventory.gpus]}
 
@@ -111,6 +112,11 @@ def book_document(book: LayoutBook, gpus: Sequence[GpuIdentity]) -> str:
 def known_uuid(gpu: GpuIdentity) -> str | None:
     """The UUID of a GPU; None where the file that the GPU was read from gives none."""
     return None if gpu.uuid.startswith(UNKNOWN_UUID) else gpu.uuid
+
+
+def usual_subsystem(model: GpuModel | None) -> int:
+    """The PCI subsystem id that a GPU of that model has where a state file says nothing; 0 where none is known."""
+    return model.subsystem_ids[0] if model is not None and model.subsystem_ids else 0
 
 
 def devices_of(instance: GpuInstance) -> list[MigProfile]:
@@ -179,19 +185,20 @@ def _names(profile: MigProfile, slices: Iterable[int]) -> list[str]:
 
 
 def _gpu_state(state: GpuState) -> Document:
-    document: Document = {
-        "index": state.gpu.index,
-        "uuid": known_uuid(state.gpu),
-        "model": state.gpu.model,
-        "mig": state.mig_current,
-    }
+    document: Document = {"index": state.gpu.index, "uuid": known_uuid(state.gpu)}
+    if state.gpu.bus_id:
+        document["bus_id"] = state.gpu.bus_id
+    document |= {"model": state.gpu.model, "mig": state.mig_current}
     if state.mig_pending != state.mig_current:
         document["pending"] = state.mig_pending
     if state.busy:
         document["busy"] = True
     model = model_of(state.gpu)
-    if model is None or state.gpu.device_id not in model.device_ids[:1]:
+    named = model is not None and any(same_model(name, state.gpu.model) for name in model.names)
+    if model is None or not named or state.gpu.device_id not in model.device_ids[:1]:
         document["device_id"] = f"0x{state.gpu.device_id:08X}"
+    if state.gpu.subsystem_id != usual_subsystem(model):
+        document["subsystem_id"] = f"0x{state.gpu.subsystem_id:08X}"
     document["instances"] = [
         {
             "profile": str(item.profile),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+from typing import Annotated
+
 import typer
 
 from mig_manager.cli.options import DriverRoot, Simulate, SimulateState
@@ -13,12 +16,23 @@ Examples:
 """
 
 
+class Format(StrEnum):
+    """What `generate` prints."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
     app.command("generate", epilog=_EXAMPLES)(generate)
 
 
 def generate(
+    output: Annotated[
+        Format,
+        typer.Option("-o", "--output", "--output-format", help="The same file as YAML or as JSON."),
+    ] = Format.YAML,
     simulate: Simulate = None,
     simulate_state: SimulateState = None,
     driver_root: DriverRoot = None,
@@ -30,10 +44,16 @@ def generate(
     """
     from mig_manager.cli.documents import book_document
     from mig_manager.cli.hardware import hardware
-    from mig_manager.cli.output import write
+    from mig_manager.cli.output import write, write_json
     from mig_manager.layouts.generate import generate_layouts
     from mig_manager.planning.offers import offers
 
     with hardware(simulate=simulate, simulate_state=simulate_state, driver_root=driver_root) as gpus:
         inventory = gpus.worker.inventory()
-    write(book_document(generate_layouts(offers(inventory)), [state.gpu for state in inventory.gpus]))
+    text = book_document(generate_layouts(offers(inventory)), [state.gpu for state in inventory.gpus])
+    if output is Format.YAML:
+        write(text)
+        return
+    import yaml
+
+    write_json(yaml.safe_load(text))

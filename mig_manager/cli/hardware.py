@@ -204,4 +204,11 @@ def _check(state: Path, wanted: Sequence[GpuModel] | None) -> None:
 
 
 def _counted(models: Sequence[str]) -> str:
-    return ",".join(f"{len(list(alike))}x{model.removeprefix('NVIDIA ')}" for model, alike in groupby(models))
+    """As `--simulate` takes it."""
+    return ",".join(f"{len(list(alike))}x{_title(model)}" for model, alike in groupby(models))
+
+
+def _title(name: str) -> str:
+    from mig_manager.planning.catalogue import catalogue
+
+    return next((model.title for model in catalogue() if name in model.names), name)

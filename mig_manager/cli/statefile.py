@@ -10,12 +10,13 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from mig_manager.cli.documents import UNKNOWN_UUID, span
+from mig_manager.cli.documents import UNKNOWN_UUID, span, usual_subsystem
 from mig_manager.cli.fields import Field, parse_json, read_text
 from mig_manager.errors import MigManagerError
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
-from mig_manager.planning.catalogue import GpuModel, find_model
+from mig_manager.layouts.selectors import parse_bus_id
+from mig_manager.planning.catalogue import GpuModel, find_model, model_of
 from mig_manager.planning.geometry import GpuGeometry, InstanceProfile, Placement
 from mig_manager.planning.profiles import resolve_profile
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, Inventory
@@ -43,16 +44,16 @@ def parse_state(text: str, *, file: str) -> Inventory:
     if version != "v1":
         root["version"].fail(f"found {version!r}; only v1 is known")
     states: dict[int, GpuState] = {}
-    uuids: dict[str, int] = {}
+    names: dict[str, int] = {}
     for position, item in enumerate(root["gpus"].items()):
         state = _gpu(item, position)
         gpu = state.gpu
         if gpu.index in states:
             item.fail(f"GPU {gpu.index} stands in the file twice")
-        if gpu.uuid in uuids:
-            item.fail(f"has the uuid {gpu.uuid} of GPU {uuids[gpu.uuid]}")
+        for key, name in (("uuid", gpu.uuid), ("bus_id", gpu.bus_id)):
+            if name and names.setdefault(name, gpu.index) != gpu.index:
+                item.fail(f"has the {key} {name} of GPU {names[name]}")
         states[gpu.index] = state
-        uuids[gpu.uuid] = gpu.index
     if not states:
         root["gpus"].fail("lists no GPU")
     return Inventory(driver_version="", gpus=tuple(states[index] for index in sorted(states)))
@@ -61,12 +62,9 @@ def parse_state(text: str, *, file: str) -> Inventory:
 def _gpu(field: Field, position: int) -> GpuState:
     fields = field.mapping(
         required=("model", "mig"),
-        optional=("index", "uuid", "instances", "pending", "busy", "device_id"),
+        optional=("index", "uuid", "bus_id", "instances", "pending", "busy", "device_id", "subsystem_id"),
     )
-    try:
-        model = find_model(fields["model"].text())
-    except MigManagerError as error:
-        fields["model"].fail(error.message)
+    model, name = _model(fields)
     enabled = fields["mig"].flag()
     pending = fields["pending"].flag() if "pending" in fields else enabled
     if model.geometry is None and (enabled or pending):
@@ -79,10 +77,10 @@ def _gpu(field: Field, position: int) -> GpuState:
         gpu=GpuIdentity(
             index=index,
             uuid=_uuid(fields) or f"{UNKNOWN_UUID}{index}",
-            bus_id="",
-            model=model.names[0],
-            device_id=_device_id(fields, model),
-            subsystem_id=model.subsystem_ids[0] if model.subsystem_ids else 0,
+            bus_id=_bus_id(fields),
+            model=name,
+            device_id=_pci_id(fields, "device_id", model.device_ids[0]),
+            subsystem_id=_pci_id(fields, "subsystem_id", usual_subsystem(model)),
             mig_capable=model.geometry is not None,
         ),
         mig_current=enabled,
@@ -94,6 +92,20 @@ def _gpu(field: Field, position: int) -> GpuState:
     )
 
 
+def _model(fields: dict[str, Field]) -> tuple[GpuModel, str]:
+    """The model, by its name or else by its PCI ids, and the product name that NVML would report."""
+    text = fields["model"].text()
+    try:
+        model = find_model(text)
+    except MigManagerError as error:
+        ids = [_pci_id(fields, key, 0) for key in ("device_id", "subsystem_id")]
+        known = model_of(GpuIdentity(0, "", "", text, ids[0], ids[1], True))
+        if known is None:
+            fields["model"].fail(error.message)
+        return known, text
+    return model, model.name
+
+
 def _uuid(fields: dict[str, Field]) -> str | None:
     if "uuid" not in fields or fields["uuid"].value is None:
         return None
@@ -103,12 +115,22 @@ def _uuid(fields: dict[str, Field]) -> str | None:
     return uuid
 
 
-def _device_id(fields: dict[str, Field], model: GpuModel) -> int:
-    if "device_id" not in fields:
-        return model.device_ids[0] if model.device_ids else 0
-    text = fields["device_id"].text()
+def _bus_id(fields: dict[str, Field]) -> str:
+    if "bus_id" not in fields:
+        return ""
+    text = fields["bus_id"].text()
+    bus_id = parse_bus_id(text)
+    if bus_id is None:
+        fields["bus_id"].fail(f"found {text!r}; allowed is a PCI bus id such as 00000000:07:00.0")
+    return bus_id
+
+
+def _pci_id(fields: dict[str, Field], key: str, usual: int) -> int:
+    if key not in fields:
+        return usual
+    text = fields[key].text()
     if re.fullmatch("0x[0-9A-Fa-f]{1,8}", text) is None:
-        fields["device_id"].fail(f"found {text!r}; allowed is a PCI device id such as 0x20B210DE")
+        fields[key].fail(f"found {text!r}; allowed is a PCI id such as 0x20B210DE")
     return int(text, 16)
 
 

@@ -108,17 +108,25 @@ class GpuWork:
     def _set_mode(self, mode: ModeChange) -> bool:
         """Set the MIG mode; gives whether it is pending until a reset.
 
-        What counts is the mode that reads back. The activation status only tells whether waiting may help.
+        What counts is the mode that reads back. The activation status only tells whether waiting may help, and an
+        error only why the mode is not the wanted one.
         """
         what = f"switching MIG {_on(mode.target)}"
         while True:
-            status = self._patience.insist(what, partial(self._device.set_mig_mode, mode.target))
+            refusal: NvmlCallError | None = None
+            try:
+                status = self._patience.insist(what, partial(self._device.set_mig_mode, mode.target))
+            except NvmlCallError as error:
+                refusal, status = error, error.code
+                self._device.refresh()
             current, pending = self._device.mig_mode()
             if current == pending == mode.target:
                 return False
             in_use = status == codes.IN_USE
             if pending == mode.target and (mode.reset or not in_use):
                 return True
+            if refusal is not None:
+                raise refusal
             if not in_use or not self._patience.wait():
                 break
         found = (

@@ -94,14 +94,15 @@ def _choices(
 ) -> list[list[Placement | None]]:
     """Where each new compute instance may lie: where the plan says if the device allows that, else anywhere.
 
-    None leaves it to the device: right for one that has the GPU instance to itself.
+    None leaves it to the device: right for one that has the GPU instance to itself, and all that can be done where
+    the driver lists no places.
     """
     if alone and len(wanted) == 1 and wanted[0].placement is None:
         return [[None]]
     choices: list[list[Placement | None]] = []
     for profile, new in zip(profiles, wanted, strict=True):
         allowed = instance.compute_placements(profile.id)
-        choices.append([new.placement] if new.placement in allowed else list(allowed))
+        choices.append([new.placement] if new.placement in allowed else list(allowed) or [None])
     return choices
 
 

@@ -6,22 +6,20 @@ mode is set: `Device.refresh` looks it up again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from ctypes import byref, c_uint
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import pynvml
 
 from mig_manager.gpu import nvml as codes
 from mig_manager.gpu.nvml import Nvml, NvmlCallError, text
+from mig_manager.gpu.probing import enumerated, newest, placements
 from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, InstanceInfo
 from mig_manager.planning.geometry import Engines, Placement
 
-_T = TypeVar("_T")
-
-_MOST_PROFILES = 64
-"""No driver knows that many; the end of an enumeration that never says INVALID_ARGUMENT."""
+_KNOWN_GPU_PROFILES = int(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
+_KNOWN_COMPUTE_PROFILES = int(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
 _MOST_GPU_INSTANCES = 32
 """A GPU has at most 15. Wider than the profile's instanceCount, which is wrong on A30."""
 _MOST_COMPUTE_INSTANCES = 32
@@ -59,8 +57,9 @@ class Device:
         return status
 
     def memory(self) -> int:
-        """Total memory, bytes."""
-        return int(self.call("nvmlDeviceGetMemoryInfo", self._handle).total)
+        """Total memory, bytes; 0 where the GPU has none of its own."""
+        memory = self.ask("nvmlDeviceGetMemoryInfo")
+        return 0 if memory is None else int(memory.total)
 
     def before_hopper(self) -> bool:
         """Whether the architecture is older than Hopper: its MIG mode changes with a reset only."""
@@ -75,10 +74,10 @@ class Device:
 
     def profiles(self) -> tuple[GpuProfileInfo, ...]:
         """The GPU-instance profiles that this GPU lists, by enum. Empty where it lists none with MIG off."""
-        return _enumerate(self._profile)
+        return enumerated(self._profile, _KNOWN_GPU_PROFILES)
 
     def _profile(self, enum: int) -> GpuProfileInfo:
-        info = _versioned(
+        info = newest(
             lambda version: self.call(
                 "nvmlDeviceGetGpuInstanceProfileInfo", self._handle, enum, *((1,) if version == 1 else ())
             )
@@ -102,8 +101,8 @@ class Device:
         )
 
     def placements(self, profile_id: int) -> tuple[Placement, ...]:
-        """Where instances of a profile may lie, whatever is there now; ascending."""
-        return _placements(
+        """Where instances of a profile may lie, whatever is there now; ascending. Empty where NVML tells none."""
+        return placements(
             lambda array, count: self.call(
                 "nvmlDeviceGetGpuInstancePossiblePlacements", self._handle, profile_id, array, count
             ),
@@ -184,11 +183,11 @@ class Instance:
 
     def compute_profiles(self) -> tuple[ComputeProfileInfo, ...]:
         """The compute-instance profiles that this GPU instance offers, by enum."""
-        return _enumerate(self._compute_profile)
+        return enumerated(self._compute_profile, _KNOWN_COMPUTE_PROFILES)
 
     def _compute_profile(self, enum: int) -> ComputeProfileInfo:
         shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
-        info = _versioned(
+        info = newest(
             lambda version: self.device.call(
                 "nvmlGpuInstanceGetComputeInstanceProfileInfo",
                 self._handle,
@@ -207,7 +206,7 @@ class Instance:
 
     def compute_placements(self, profile_id: int) -> tuple[Placement, ...]:
         """Where compute instances of a profile may lie, in compute slices; ascending."""
-        return _placements(
+        return placements(
             lambda array, count: self.device.call(
                 "nvmlGpuInstanceGetComputeInstancePossiblePlacements", self._handle, profile_id, array, count
             ),
@@ -272,35 +271,3 @@ def _ask(device: Device, handle: Any, function: str, args: tuple[object, ...]) -
         if error.code in (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND):
             return None
         raise
-
-
-def _enumerate(read: Callable[[int], _T]) -> tuple[_T, ...]:
-    """All answers for 0, 1, 2... until INVALID_ARGUMENT, without those that are NOT_SUPPORTED."""
-    found = []
-    for enum in range(_MOST_PROFILES):
-        try:
-            found.append(read(enum))
-        except NvmlCallError as error:
-            if error.code == codes.INVALID_ARGUMENT:
-                break
-            if error.code != codes.NOT_SUPPORTED:
-                raise
-    return tuple(found)
-
-
-def _versioned(call: Callable[[int], Any]) -> Any:
-    """The second version of a call, or the first one where the driver is too old for the second."""
-    try:
-        return call(2)
-    except NvmlCallError as error:
-        if error.code not in (codes.FUNCTION_NOT_FOUND, codes.ARGUMENT_VERSION_MISMATCH):
-            raise
-        return call(1)
-
-
-def _placements(call: Callable[[Any, Any], Any], struct: Any) -> tuple[Placement, ...]:
-    count = c_uint()
-    call(None, byref(count))
-    array = (struct * count.value)()
-    call(array, byref(count))
-    return tuple(sorted(Placement(int(p.start), int(p.size)) for p in array[: count.value]))

@@ -14,7 +14,7 @@ from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, Process
 from mig_manager.gpu.usage import processes
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile
-from mig_manager.planning.geometry import ComputeProfile, GpuGeometry, InstanceProfile
+from mig_manager.planning.geometry import ComputeProfile, GpuGeometry, InstanceProfile, Placement
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState
 
 
@@ -78,7 +78,7 @@ def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
     offers: dict[int, tuple[ComputeProfile, ...]] = {}
     if current:
         instances, offers = _Instances(device, running).read(named)
-    geometry = _geometry(device, gpu.model, memory, named, offers) if named else _known(gpu)
+    geometry = _geometry(device, gpu, memory, named, offers) if named else _known(gpu)
     return GpuState(
         gpu=gpu,
         mig_current=current,
@@ -91,7 +91,7 @@ def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
 
 
 def _known(gpu: GpuIdentity) -> GpuGeometry | None:
-    """From the catalogue: older drivers list no profiles while MIG is off."""
+    """From the catalogue: older drivers list no profiles while MIG is off, or no placements at all."""
     # Reading the catalogue takes a good part of a worker's start, and hardly any worker needs it.
     from mig_manager.planning.catalogue import model_of
 
@@ -161,9 +161,15 @@ class _Instances:
 def _offered(
     instance: Instance, profile: GpuProfileInfo, compute: Sequence[ComputeProfileInfo]
 ) -> tuple[ComputeProfile, ...]:
+    usual = {each.slices: each.placements for each in usual_compute(profile.slices)}
     chosen = (choose_compute(compute, slices, profile) for slices in sorted({p.slices for p in compute}))
     return tuple(
-        ComputeProfile(info.id, info.slices, info.instances, instance.compute_placements(info.id))
+        ComputeProfile(
+            info.id,
+            info.slices,
+            info.instances,
+            instance.compute_placements(info.id) or usual.get(info.slices, ()),
+        )
         for info in chosen
         if info is not None
     )
@@ -171,7 +177,7 @@ def _offered(
 
 def _geometry(
     device: Device,
-    model: str,
+    gpu: GpuIdentity,
     memory: int,
     named: Sequence[tuple[GpuProfileInfo, MigProfile]],
     offers: dict[int, tuple[ComputeProfile, ...]],
@@ -181,7 +187,10 @@ def _geometry(
         if name in profiles:
             # A variant that this version cannot tell from the one before; it stays out of what we create.
             continue
-        placements = device.placements(info.id)
+        placements = device.placements(info.id) or _known_placements(gpu, info)
+        if not placements:
+            # Nothing is created without its placement, so this is a profile that cannot be had.
+            continue
         profiles[name] = InstanceProfile(
             name=name,
             profile_id=info.id,
@@ -195,10 +204,18 @@ def _geometry(
             p2p=info.p2p,
         )
     return GpuGeometry(
-        model=model,
+        model=gpu.model,
         memory_slices=max((p.end for each in profiles.values() for p in each.placements), default=0),
         compute_slices=max((info.slices for info, _ in named), default=0),
         memory_mb=memory // 2**20,
         profiles=tuple(profiles.values()),
         source="device",
     )
+
+
+def _known_placements(gpu: GpuIdentity, info: GpuProfileInfo) -> tuple[Placement, ...]:
+    known = _known(gpu)
+    for profile in known.profiles if known is not None else ():
+        if (profile.profile_id, profile.enum) == (info.id, info.enum):
+            return profile.placements
+    return ()

@@ -28,7 +28,8 @@ def profile_name(info: GpuProfileInfo, memory: int) -> MigProfile:
     """The name of a GPU-instance profile on a GPU with that much memory (bytes).
 
     The driver's own name stands where it gives one that fits the profile. Otherwise NVIDIA's rule: the
-    share of the memory, rounded up to an eighth, times the memory in whole GiB, rounded half up.
+    share of the memory, rounded up to an eighth, times the memory in whole GiB, rounded half up. On a GPU without
+    memory of its own that is 0.
     """
     added, removed = _ADDED.get(info.enum), _REMOVED.get(info.enum)
     eighths = -(-8 * info.memory_mb * _MIB // max(memory, 1))
@@ -36,7 +37,7 @@ def profile_name(info: GpuProfileInfo, memory: int) -> MigProfile:
     by_rule = MigProfile(
         compute_slices=info.slices,
         gpu_slices=info.slices,
-        memory_gb=max(1, (2 * eighths * total_gb + 8) // 16),
+        memory_gb=(2 * eighths * total_gb + 8) // 16,
         attributes=frozenset({added} if added else ()),
         removed=frozenset({removed} if removed else ()),
     )

@@ -21,7 +21,7 @@ from typing import Self, cast
 
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.control import CallRecord
-from mig_manager.gpu.nvml import NvmlSource
+from mig_manager.gpu.nvml import LIB_RM_VERSION_MISMATCH, NvmlCallError, NvmlSource
 from mig_manager.gpu.readings import GpuUsage
 from mig_manager.gpu.serve import Operation, Payload, Reply, Request, Result, Setup
 from mig_manager.gpu.work import WorkerOptions
@@ -64,6 +64,8 @@ class GpuWorker:
         self._connection: Connection | None = None
         self._stop_fd = -1
         self._stopped = False
+        self._served = False
+        """Whether the library that the process has loaded fitted the driver at the last request."""
         self._lock = threading.Lock()
         self._starting = threading.Lock()
 
@@ -178,7 +180,13 @@ class GpuWorker:
         with self._lock:
             if self._stopped and isinstance(payload, NodePlan):
                 raise MigManagerError(Reason.INTERRUPTED, "The change of the GPUs was interrupted.")
-            reply = self._exchange(Request(operation, payload))
+            request = Request(operation, payload)
+            reply = self._exchange(request)
+            if _stale(reply):
+                self._end(_GRACE_S)
+                if self._served:
+                    reply = self._exchange(request)
+            self._served = not _stale(reply)
         self.calls.extend(reply.records)
         if reply.hung is not None:
             self._end(0)
@@ -223,6 +231,16 @@ class GpuWorker:
         with suppress(subprocess.TimeoutExpired):
             return _status(process.wait(_GRACE_S))
         return f"pid {process.pid} does not end even by SIGKILL"
+
+
+def _stale(reply: Reply) -> bool:
+    """Whether NVML did not even open because the driver was upgraded behind the library that the process has loaded."""
+    error = reply.error
+    return (
+        isinstance(error, NvmlCallError)
+        and error.function == "nvmlInit"
+        and error.code == LIB_RM_VERSION_MISMATCH
+    )
 
 
 def _status(code: int) -> str:

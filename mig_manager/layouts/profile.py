@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import total_ordering
 
-_NAME = re.compile(r"(?:(?P<c>[1-9]\d*)c\.)?(?P<g>[1-9]\d*)g\.(?P<gb>[1-9]\d*)gb(?P<tail>(?:[+-].*)?)")
+_NAME = re.compile(r"(?:(?P<c>[1-9]\d*)c\.)?(?P<g>[1-9]\d*)g\.(?P<gb>0|[1-9]\d*)gb(?P<tail>(?:[+-].*)?)")
 _ATTRIBUTE = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:\.[A-Za-z0-9]+)*")
 
 
@@ -29,6 +29,7 @@ class MigProfile:
     compute_slices: int
     gpu_slices: int
     memory_gb: int
+    """0 on GPUs without memory of their own, such as Thor."""
     attributes: frozenset[str] = frozenset()
     """Media extensions added, without the sign: `me`, `gfx`, `me.all`."""
     removed: frozenset[str] = frozenset()

@@ -49,7 +49,8 @@ class GpuModel:
     key: str
     """Short and unique, such as `a100-sxm4-80gb`."""
     title: str
-    """The product name without its brand, such as `A100-SXM4-80GB`; what users type."""
+    """The product name without its brand, such as `A100-SXM4-80GB`; what users type. Another one where that would
+    mean another product to most people."""
     names: tuple[str, ...]
     """Product names that NVML reports (nvmlDeviceGetName), the usual one first."""
     device_ids: tuple[int, ...]
@@ -67,6 +68,8 @@ class GpuModel:
     """Fields, here or in a profile, that were not read for this very model, only for its family."""
     only_subsystems: bool = False
     """Whether the device id is also sold with another geometry, so that the subsystem id decides."""
+    called: tuple[str, ...] = ()
+    """Short names by which people mean this very product, although others have those words as well."""
 
     @property
     def name(self) -> str:
@@ -82,18 +85,25 @@ def catalogue() -> tuple[GpuModel, ...]:
 def find_model(name: str) -> GpuModel:
     """The model of that product name, or of a short form of it.
 
-    Case, spaces, dashes, the order of the words and the NVIDIA prefix do not matter, and words may be left
-    out as long as one model is left: `a100-sxm4-80gb`, `H100-80GB-HBM3`, `B300`.
+    Case, spaces, dashes and the order of the words do not matter, and words may be left out as long as one
+    model is left, the NVIDIA prefix too: `a100-sxm4-80gb`, `H100-80GB-HBM3`, `B300`. `H100` is the usual one, the
+    SXM board with 80 GB; `NVIDIA H100`, with the prefix, is the product that NVML calls so.
 
     Raises:
         MigManagerError: INVALID_LAYOUT; no model of that name, or more than one. Names near misses.
     """
     models = catalogue()
-    for model in models:
-        if any(same_model(name, known) for known in model.names):
-            return model
+    exact = (
+        *(model for model in models if _spelled(name) in map(_spelled, model.names)),
+        *(model for model in models if any(same_model(name, short) for short in model.called)),
+        *(model for model in models if any(same_model(name, known) for known in (*model.names, model.title))),
+    )
+    if exact:
+        return exact[0]
     words = set(model_words(name))
-    short = [model for model in models if words and words <= set(model_words(model.name))]
+    short = [
+        model for model in models if words and words <= {*model_words(model.name), *model_words(model.title)}
+    ]
     if len(short) == 1:
         return short[0]
     if short:
@@ -144,6 +154,11 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
     return tuple(gpus)
 
 
+def _spelled(name: str) -> tuple[str, ...]:
+    """The words of a product name with its brand."""
+    return tuple(re.findall(r"[a-z0-9]+", name.lower()))
+
+
 def _near_misses(name: str) -> list[GpuModel]:
     """The models that a name was probably meant for, nearest first; none where it resembles no model.
 
@@ -151,7 +166,7 @@ def _near_misses(name: str) -> list[GpuModel]:
     resembles it more).
     """
     words = model_words(name)
-    by_words = {" ".join(model_words(model.name)): model for model in catalogue()}
+    by_words = {" ".join(model_words(model.title)): model for model in catalogue()}
     near = [by_words[text] for text in nearest(" ".join(words), by_words)]
     series = [model for model in catalogue() if _series(model) in {*words, "".join(words)}]
     if not series:
@@ -189,11 +204,11 @@ def _model(
         geometry = _geometry(row["name"], table, data["shapes"][table["shape"]], compute, filled)
     profiles = geometry.profiles if geometry else ()
     own = {*table.get("model_assumed", ()), *row.get("model_assumed", ())}
-    words = re.sub(r"^(?:NVIDIA|Tesla) ", "", row["name"])
+    title = row.get("title") or re.sub(r"^(?:NVIDIA|Tesla) ", "", row["name"])
     only = row.get("only_subsystems", ())
     return GpuModel(
-        key="-".join(model_words(row["name"])),
-        title=words,
+        key="-".join(model_words(title)),
+        title=title,
         names=(row["name"],),
         device_ids=tuple(row["ids"]),
         subsystem_ids=tuple(only or row.get("subsystems", ())),
@@ -203,6 +218,7 @@ def _model(
         geometry=geometry,
         assumed=frozenset(own).union(*(profile.assumed for profile in profiles)),
         only_subsystems=bool(only),
+        called=tuple(row.get("called", ())),
     )
 
 

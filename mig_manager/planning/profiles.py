@@ -22,7 +22,7 @@ def accepted_sizes(geometry: GpuGeometry, profile: InstanceProfile) -> frozenset
     known by that: it would make `3g.47gb`, of another board, mean `3g.48gb`.
     """
     whole_gib = -(-geometry.memory_mb // 1024)
-    eighths = -(-profile.memory_mb * _EIGHTHS // geometry.memory_mb)
+    eighths = -(-profile.memory_mb * _EIGHTHS // max(geometry.memory_mb, 1))
     double = 2 * eighths * whole_gib
     by_rule_up = (double + _EIGHTHS) // (2 * _EIGHTHS)
     by_rule_down = -((_EIGHTHS - double) // (2 * _EIGHTHS))

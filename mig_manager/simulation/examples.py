@@ -36,7 +36,7 @@ def layout_file(models: Sequence[GpuModel], *, edited: bool = False) -> str:
         for model, fill in zip(capable, devices, strict=True):
             entry: Object = {"devices": "all", "mig-enabled": True, "mig-devices": fill}
             if len(capable) > 1:
-                entry = {"gpu-model": model.title, **entry}
+                entry = {"gpu-model": model.name, **entry}
             layouts.setdefault(name, []).append(entry)
     return yaml.safe_dump({"version": "v1", "mig-configs": layouts}, sort_keys=False)
 

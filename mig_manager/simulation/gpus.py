@@ -192,13 +192,14 @@ class SimulatedGpus:
         try:
             for fault in faults.values():
                 die(fault, acted=False)
-            if code:
-                raise ResetRefusedError(code, dict.fromkeys(wanted, NOBODY))
-            with self._store.change() as state:
-                reset(state, wanted)
+            if all(fault.acts or fault.code is None for fault in faults.values()):
+                with self._store.change() as state:
+                    reset(state, wanted)
             for fault in faults.values():
                 die(fault, acted=True)
             time.sleep(state["latencies"].get("reset", 0.0) + sum(f.seconds for f in faults.values()))
+            if code:
+                raise ResetRefusedError(code, dict.fromkeys(wanted, NOBODY))
         except ResetRefusedError as refused:
             code = refused.code
             raise

@@ -24,7 +24,7 @@ from pynvml import (
     NVML_SUCCESS,
 )
 
-from mig_manager.simulation.gpu import compute_calls, device_calls, mig_calls, process_calls
+from mig_manager.simulation.gpu import compute_calls, device_calls, mig_calls, monitor_calls, process_calls
 from mig_manager.simulation.gpu.calls import Call, Function, Key
 from mig_manager.simulation.gpu.device import Device, RefusedError
 from mig_manager.simulation.gpu.driver import missing_symbols
@@ -34,7 +34,7 @@ from mig_manager.simulation.gpu.record import CallRecord, append
 from mig_manager.simulation.gpu.state import NodeState, SessionState
 from mig_manager.simulation.gpu.statefile import StateFile, process_start
 
-_TABLES = (device_calls.TABLE, mig_calls.TABLE, compute_calls.TABLE, process_calls.TABLE)
+_TABLES = (device_calls.TABLE, mig_calls.TABLE, compute_calls.TABLE, process_calls.TABLE, monitor_calls.TABLE)
 
 _PERMITS = {"full": {"", "config", "mode"}, "instances": {"", "config"}, "none": {""}}
 """Kinds of calls that a process may make, by the option `permission`."""

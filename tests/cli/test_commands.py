@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from mig_manager.planning.catalogue import find_model
 from mig_manager.simulation.gpus import SimulatedGpus
 from tests.cli.conftest import MAIN, Cli
 
@@ -132,7 +134,8 @@ def test_an_exported_state_stands_in_for_the_gpus(
     cli("apply", "-f", layouts, "-c", "slim", *node)
     cli("apply", "-f", layouts, "-c", "split", *node)
     state = cli("export", "-o", "json", *node)
-    assert [list(gpu) for gpu in state.json["gpus"]] == [["index", "uuid", "model", "mig", "instances"]] * 2
+    keys = ["index", "uuid", "bus_id", "model", "mig", "instances"]
+    assert [list(gpu) for gpu in state.json["gpus"]] == [keys] * 2
     assert state.json["gpus"][0]["instances"] == [
         {
             "profile": "3g.40gb",
@@ -151,6 +154,34 @@ def test_an_exported_state_stands_in_for_the_gpus(
     piped = cli("plan", "-f", layouts, "-c", "split", "--current", "-", stdin=state.out)
     assert piped.code == 0
     assert "nothing to do" in piped.out
+
+
+def test_an_exported_state_tells_what_layouts_can_select_gpus_by(cli: Cli, tmp_path: Path) -> None:
+    path, exported = tmp_path / "gpus.json", tmp_path / "gpus-now.json"
+    a100, pg509, h100 = (find_model(name) for name in ("A100-SXM4-80GB", "A100-SXM4-80GB", "NVIDIA H100"))
+    pg509 = replace(pg509, names=("NVIDIA PG509-210",), subsystem_ids=(0x162510DE,))
+    SimulatedGpus.create(path, [a100, pg509, h100, replace(a100, subsystem_ids=a100.subsystem_ids[1:])])
+    exported.write_text(cli("export", "-o", "json", "--simulate-state", path).out)
+    bus_id = SimulatedGpus.open(path).snapshot()["gpus"][3]["bus_id"]
+    selectors = {
+        "bus": f'devices: ["{bus_id}"]',
+        "subsystem": 'devices: all, device-filter: "0x20B210DE:0x162510DE"',
+        "usual": 'devices: all, device-filter: "0x20B210DE:0x146310DE"',
+        "name": 'devices: all, gpu-model: "NVIDIA PG509-210"',
+        "h100": "devices: all, gpu-model: H100",
+    }
+    layouts = tmp_path / "layouts.yaml"
+    entries = [
+        f"  {name}: [{{{words}, mig-enabled: true, mig-devices: {{}}}}]" for name, words in selectors.items()
+    ]
+    layouts.write_text("\n".join(["version: v1", "mig-configs:", *entries]))
+    selected = {}
+    for name in selectors:
+        command = ["plan", "-f", layouts, "-c", name, "-o", "json"]
+        read = cli(*command, "--current", exported).json
+        assert read == cli(*command, "--simulate-state", path).json
+        selected[name] = [gpu["index"] for gpu in read["gpus"]]
+    assert selected == {"bus": [3], "subsystem": [1], "usual": [0], "name": [1], "h100": [2]}
 
 
 def test_export_writes_gpus_that_differ_as_entries_of_their_own(

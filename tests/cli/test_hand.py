@@ -165,6 +165,20 @@ def test_create_fills_the_gpu_instance_unless_told_otherwise(
     assert cli("create", "2c.3g.40gb", "--gi", bare, *at, *node).code == 2
 
 
+def test_what_is_gone_is_listed_for_scripts_as_well(cli: Cli, node: list[object]) -> None:
+    at = ["--gpu", 0, *node]
+    new = cli("create", "1g.10gb:0,1c.3g.40gb:4", *at, "-o", "json").json["gpus"]
+    small, split = new[0]["instances"]
+    compute = cli("destroy", "--gi", split["id"], "--ci", 0, *at, "-o", "json")
+    assert compute.json["gpus"] == [{**new[0], "instances": [split]}], "the compute instance that was in it"
+    gone = cli("destroy", "--gi", small["id"], *at, "-o", "yaml")
+    assert yaml.safe_load(gone.out)["gpus"] == [{**new[0], "instances": [small]}]
+    assert cli("destroy", "--all", *at, "-o", "json").json["gpus"][0]["instances"] == [
+        {**split, "compute": []}
+    ]
+    assert cli("destroy", "--all", *at, "-o", "json").json["gpus"][0]["instances"] == []
+
+
 def test_all_gpus_get_the_same_or_none_gets_any(cli: Cli, node: list[object], tmp_path: Path) -> None:
     assert cli("create", "1g.10gb", "--gpu", "all", *node).code == 0
     before = held(tmp_path)
@@ -221,6 +235,7 @@ def test_a_generated_file_means_what_the_generated_layouts_mean(make_node: MakeN
                 (t.gpu, t.mig_enabled, t.devices) for t in expected.gpus
             ], (gpus, name)
         document = yaml.safe_load(text)
+        assert cli("generate", "-o", "json", "--simulate", gpus).json == document
         assert set(document) == {"version", "mig-configs"}
         for entries in document["mig-configs"].values():
             for entry in entries:

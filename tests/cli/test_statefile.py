@@ -36,6 +36,8 @@ def test_a_printed_state_is_read_back_the_same() -> None:
             instance("2g.20gb", 2, 2, compute=[]),
             instance("3g.40gb", 4, 4, compute=["1c.3g.40gb", "1c.3g.40gb"]),
             pending=False,
+            bus_id="00000000:07:00.0",
+            subsystem_id="0x147F10DE",
         ),
         gpu(index=1, uuid="GPU-1", model="NVIDIA A30", mig=False, busy=True),
         gpu(index=3, uuid=None, model="T4", mig=False),
@@ -46,6 +48,7 @@ def test_a_printed_state_is_read_back_the_same() -> None:
     assert [item.gpu.index for item in inventory.gpus] == [0, 1, 3]
     assert [item.gpu.mig_capable for item in inventory.gpus] == [True, True, False]
     first = inventory.gpus[0]
+    assert (first.gpu.bus_id, first.gpu.subsystem_id) == ("00000000:07:00.0", 0x147F10DE)
     assert (first.mig_current, first.mig_pending) == (True, False)
     assert [item.busy for item in first.instances] == [True, False, False, False]
     assert [[compute.slices for compute in item.compute] for item in first.instances] == [
@@ -102,6 +105,16 @@ MISTAKES: dict[str, tuple[str, list[str]]] = {
         ["gpus[0].instances", "MIG off"],
     ),
     "instances as object": (document(gpu(instances={})), ["gpus[0].instances", "found an object"]),
+    "bus id": (document(gpu(bus_id="7")), ["gpus[0].bus_id", "00000000:07:00.0"]),
+    "bus id twice": (
+        document(gpu(bus_id="07:00.0"), gpu(index=1, uuid="GPU-1", bus_id="00000000:07:00.0")),
+        ["gpus[1]", "bus_id 00000000:07:00.0", "GPU 0"],
+    ),
+    "subsystem id": (document(gpu(subsystem_id="146310DE")), ["gpus[0].subsystem_id", "0x20B210DE"]),
+    "unknown model of an unknown device": (
+        document(gpu(model="A30X", device_id="0x4FFF10DE")),
+        ["gpus[0].model", "'A30X'"],
+    ),
     "device id": (document(gpu(device_id="A100")), ["gpus[0].device_id", "0x20B210DE"]),
     "no profile": (document(gpu({"start": 0})), ["gpus[0].instances[0]", "'profile'"]),
     "profile of another memory size": (

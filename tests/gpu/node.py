@@ -17,7 +17,7 @@ from mig_manager.gpu.worker import GpuWorker
 from mig_manager.host.reset import Join, reset_gpus
 from mig_manager.layouts.layout import GpuIdentity, GpuTarget, NodeTarget
 from mig_manager.layouts.profile import MigProfile
-from mig_manager.planning.catalogue import GpuModel, parse_gpus
+from mig_manager.planning.catalogue import GpuModel, catalogue, parse_gpus
 from mig_manager.planning.planner import plan_node
 from mig_manager.planning.state import GpuInstance, GpuState, Inventory
 from mig_manager.simulation.gpus import SimulatedGpus
@@ -87,6 +87,18 @@ class Node:
     def run(self, gpu: int, instance: GpuInstance, pid: int = 4242) -> int:
         """A job on the first compute instance of a GPU instance."""
         return self.gpus.add_process(gpu, instance.id, instance.compute[0].id, pid=pid, name="train")
+
+
+def kinds() -> list[GpuModel]:
+    """One model for each way in which GPUs can be cut and engines are shared out."""
+    found: dict[object, GpuModel] = {}
+    for model in catalogue():
+        if model.geometry is not None:
+            cut = tuple(
+                (p.profile_id, p.max_instances, p.placements, p.engines) for p in model.geometry.profiles
+            )
+            found.setdefault(cut, model)
+    return list(found.values())
 
 
 def profiles(text: str) -> tuple[MigProfile, ...]:

@@ -10,26 +10,13 @@ import pytest
 from mig_manager.errors import Reason
 from mig_manager.gpu.nvml import session
 from mig_manager.gpu.repartition import RepartitionError, carry_out
-from mig_manager.planning.catalogue import GpuModel, catalogue
 from mig_manager.planning.hand import NewByHand, plan_create, plan_destroy
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.restore import plan_restore
 from mig_manager.planning.room import room_for
 from mig_manager.planning.state import GpuState, Inventory
 from tests.gpu.conftest import MakeNode
-from tests.gpu.node import Node, bare, shape
-
-
-def kinds() -> tuple[GpuModel, ...]:
-    """One model for each way in which GPUs can be cut and engines are shared out."""
-    found: dict[object, GpuModel] = {}
-    for model in catalogue():
-        if model.geometry is not None:
-            cut = tuple(
-                (p.profile_id, p.max_instances, p.placements, p.engines) for p in model.geometry.profiles
-            )
-            found.setdefault(cut, model)
-    return tuple(found.values())
+from tests.gpu.node import Node, bare, kinds, shape
 
 
 def device_counts(node: Node, now: Inventory) -> list[dict[str, int]]:

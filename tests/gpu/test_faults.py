@@ -1,15 +1,17 @@
 """Whatever NVML call goes wrong: a run ends with a reason; the GPUs hold the wanted or the previous layout.
 
-The matrix injects faults of every kind into every call that a transition makes. Each run of the tests takes a
-part of it, with all calls and all kinds; MIG_MANAGER_ALL_FAULTS=1 takes it whole.
+The matrix injects faults of every kind into every call that a transition makes, the reset command among them. Each
+run of the tests takes a part of it, with all calls that change something and all kinds; MIG_MANAGER_ALL_FAULTS=1
+takes it whole.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +27,8 @@ from mig_manager.simulation.gpus import ResetRefusedError
 from tests.gpu.conftest import MakeNode
 from tests.gpu.node import Node, Wanted
 
-IN_USE, INSUFFICIENT_RESOURCES, UNKNOWN, GPU_IS_LOST, NO_PERMISSION, SUCCESS = 19, 23, 999, 15, 4, 0
+IN_USE, INSUFFICIENT_RESOURCES, UNKNOWN, GPU_IS_LOST, NO_PERMISSION = 19, 23, 999, 15, 4
+NOT_SUPPORTED, SUCCESS = 3, 0
 KINDS = (
     (IN_USE, False),
     (INSUFFICIENT_RESOURCES, False),
@@ -33,7 +36,9 @@ KINDS = (
     (GPU_IS_LOST, False),
     (NO_PERMISSION, False),
     (UNKNOWN, True),
+    (IN_USE, True),
     (SUCCESS, False),
+    (NOT_SUPPORTED, False),
 )
 """What a call answers, and whether it does its work all the same."""
 WHOLE = os.environ.get("MIG_MANAGER_ALL_FAULTS") == "1"
@@ -50,7 +55,8 @@ class Transition:
     refused: tuple[int, int] | None = None
     """A placement on GPU 0 that it refuses although it offers it."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Of the simulated node; `persistence` also makes way for the change as the daemon does."""
+    """Of the simulated node; `persistence` also makes way for the change as the daemon does, and with
+    `grouped_resets` the reset command alone brings a mode change into force."""
 
     def __str__(self) -> str:
         return f"{self.gpus}: {' / '.join(map(str, self.old))} -> {' / '.join(map(str, self.new))}"
@@ -60,7 +66,7 @@ TRANSITIONS = (
     Transition("1xA100-SXM4-80GB", (SEVEN,), ("3g.40gb 2g.20gb 1g.10gb",), busy="1g.10gb"),
     Transition("1xH100-80GB-HBM3", ("3g.40gb 2g.20gb 1g.10gb",), (SEVEN,), busy="1g.10gb"),
     Transition("1xH100-80GB-HBM3", ("4g.40gb 3g.40gb",), ("4g.40gb 1c.3g.40gb 2c.3g.40gb",), busy="4g.40gb"),
-    Transition("1xA100-SXM4-80GB", ("7g.80gb",), ("off",)),
+    Transition("1xA100-SXM4-80GB", ("7g.80gb",), ("off",), options={"grouped_resets": True}),
     Transition("1xH100-80GB-HBM3", ("off",), ("3g.40gb 3g.40gb",)),
     Transition(
         "2xA100-SXM4-80GB",
@@ -190,16 +196,21 @@ class Fault:
     acts: bool
 
 
-def faults(bench: Bench) -> Iterator[Fault]:
-    """All kinds in all calls; or one kind in each call that changes, and in some of those that read."""
+def calls(bench: Bench) -> list[tuple[str, bool, int]]:
+    """The functions that the transition calls, whether they change something, and how often it calls them."""
     node = bench.node
     node.gpus.record_calls()
     assert bench.run() is None
     node.gpus.record_calls(on=False)
-    calls = Counter((call.function, call.changes) for call in node.gpus.calls())
+    found = Counter((call.function, call.changes) for call in node.gpus.calls())
     bench.rewind()
+    return [(*key, count) for key, count in sorted(found.items())]
+
+
+def faults(bench: Bench) -> Iterator[Fault]:
+    """All kinds in all calls; or one kind in each call that changes, and in some of those that read."""
     turn = 0
-    for (function, changes), count in sorted(calls.items()):
+    for function, changes, count in calls(bench):
         for nth in range(1, count + 1):
             turn += 1
             if not (changes or WHOLE or turn % 31 == 0):
@@ -210,18 +221,23 @@ def faults(bench: Bench) -> Iterator[Fault]:
                 yield Fault(function, nth, code, acts)
 
 
-@pytest.fixture
-def tell(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
-    def write(line: str) -> None:
-        with capsys.disabled():
-            sys.stdout.write(f"\n{line}")
+TOLD: Counter[str] = Counter()
+"""What came of all cases so far."""
 
-    return write
+
+@pytest.fixture(scope="module", autouse=True)
+def told(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Print the number of cases."""
+    TOLD.clear()
+    yield
+    part = "the whole matrix" if WHOLE else "a part of the matrix"
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+        sys.stdout.write(f"\n{TOLD.total()} faults ({part}): {dict(TOLD)}\n")
 
 
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=str)
 def test_a_call_that_fails_once_leaves_the_wanted_or_the_previous_layout(
-    make_node: MakeNode, transition: Transition, tell: Callable[[str], None]
+    make_node: MakeNode, transition: Transition
 ) -> None:
     bench = Bench(make_node(transition.gpus, **transition.options), transition)
     outcomes: Counter[str] = Counter()
@@ -229,33 +245,55 @@ def test_a_call_that_fails_once_leaves_the_wanted_or_the_previous_layout(
         bench.rewind()
         bench.node.gpus.fail(fault.function, fault.code, nth=fault.nth, acts=fault.acts)
         outcomes[bench.check(bench.run(), fault)] += 1
-    tell(f"{outcomes.total()} faults: {dict(outcomes)}")
+    TOLD.update(outcomes)
     assert outcomes["restored"]
     assert outcomes["rollback failed"] == 0
 
 
-@pytest.mark.parametrize("transition", TRANSITIONS[:3:2], ids=str)
+@pytest.mark.parametrize("transition", TRANSITIONS if WHOLE else TRANSITIONS[:3:2], ids=str)
 def test_a_call_that_fails_from_then_on_is_told_truthfully(
-    make_node: MakeNode, transition: Transition, tell: Callable[[str], None]
+    make_node: MakeNode, transition: Transition
 ) -> None:
     bench = Bench(make_node(transition.gpus, **transition.options), transition)
     outcomes: Counter[str] = Counter()
-    for fault in [each for each in faults(bench) if each.nth == 1]:
+    for fault in list(faults(bench)):
+        if fault.nth % 8 != 1 or (fault.nth > 1 and not WHOLE):
+            continue
         bench.rewind()
         bench.node.gpus.fail(fault.function, fault.code, nth=fault.nth, times=None, acts=fault.acts)
         outcomes[bench.check(bench.run(), fault)] += 1
-    tell(f"{outcomes.total()} lasting faults: {dict(outcomes)}")
+    TOLD.update(outcomes)
     assert outcomes["rollback failed"]
 
 
-@pytest.mark.parametrize("acts", [False, True])
-def test_a_worker_that_dies_in_a_call_leaves_the_previous_layout(make_node: MakeNode, acts: bool) -> None:
-    bench = Bench(make_node(TRANSITIONS[0].gpus), TRANSITIONS[0])
-    for function in ("nvmlGpuInstanceDestroy", "nvmlDeviceCreateGpuInstanceWithPlacement"):
-        bench.rewind()
-        bench.node.gpus.fail(function, UNKNOWN, kills=True, acts=acts, nth=2)
-        error = bench.run()
-        assert bench.check(error, function) == "restored"
-        assert error is not None
-        assert "died" in error.message
-        assert "SIGKILL" in error.message
+DIES: Mapping[str, Any] = {"code": None, "kills": True}
+HANGS: Mapping[str, Any] = {"code": None, "seconds": 30.0}
+
+
+@pytest.mark.parametrize("transition", TRANSITIONS if WHOLE else TRANSITIONS[:1], ids=str)
+@pytest.mark.parametrize(
+    ("way", "words"),
+    [
+        ({**DIES, "acts": False}, "died during .* SIGKILL"),
+        ({**DIES, "acts": True}, "died during .* SIGKILL"),
+        (HANGS, "has not come back"),
+    ],
+    ids=["dies before its work", "dies behind its work", "hangs"],
+)
+def test_a_worker_that_dies_or_hangs_in_a_call_leaves_the_previous_layout(
+    make_node: MakeNode, transition: Transition, way: Mapping[str, Any], words: str
+) -> None:
+    bench = Bench(make_node(transition.gpus, **transition.options), transition)
+    changing = [
+        (function, count) for function, changes, count in calls(bench) if changes and function != "reset"
+    ]
+    bench.node.configure(call_timeout_s=1.0)
+    for function, count in changing if WHOLE else changing[1:3]:
+        for nth in sorted({1, count}):
+            bench.rewind()
+            bench.node.gpus.fail(function, nth=nth, **way)
+            error = bench.run()
+            TOLD[bench.check(error, (function, nth))] += 1
+            assert error is not None
+            assert error.restored
+            assert re.search(words, error.message)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.nvml import NvmlSource
-from mig_manager.gpu.profiles import usual_compute
 from mig_manager.gpu.worker import GpuWorker
-from mig_manager.layouts.profile import MigProfile
-from mig_manager.planning.catalogue import GpuModel, catalogue, find_model
-from mig_manager.planning.geometry import Engines, GpuGeometry, InstanceProfile, Placement
+from mig_manager.planning.catalogue import catalogue, find_model
+from mig_manager.planning.geometry import GpuGeometry
 from mig_manager.planning.state import GpuState
 from tests.gpu.conftest import MakeNode
 from tests.gpu.node import Node, shape
+from tests.gpu.strange import integrated_model, later_model
 
+NOT_SUPPORTED = 3
 MIG_MODELS = tuple(model for model in catalogue() if model.geometry is not None)
 
 
@@ -128,46 +127,49 @@ def test_a_driver_without_process_lists_or_architecture_serves(make_node: MakeNo
     assert [state.mode_change_needs_reset for state in node.worker.inventory().gpus] == [True, False]
 
 
-def strange_model() -> GpuModel:
-    """A product of a later year: PCI id, name, profile ids, enums and sizes that nobody has heard of."""
-    halves = (Placement(0, 2), Placement(2, 2))
-    engines = Engines(2, 0, 0, 0, 0)
-    rows = (
-        ("2g.32gb", 71, 40, 32000, 40, 2, halves),
-        ("2g.32gb+ray", 72, 41, 32000, 40, 1, halves),
-        ("4g.64gb", 70, 42, 64000, 80, 1, (Placement(0, 4),)),
-    )
-    profiles = tuple(
-        InstanceProfile(
-            MigProfile.parse(name),
-            key,
-            enum,
-            memory,
-            cores,
-            most,
-            places,
-            engines,
-            usual_compute(int(name[0])),
-        )
-        for name, key, enum, memory, cores, most, places in rows
-    )
-    return replace(
-        find_model("H100-80GB-HBM3"),
-        key="x9000",
-        title="X9000",
-        names=("NVIDIA X9000",),
-        device_ids=(0x4FFF10DE,),
-        memory_mb=65536,
-        geometry=GpuGeometry("NVIDIA X9000", 4, 4, 65536, profiles, "catalogue"),
-    )
+def test_models_and_profiles_that_nobody_knows_work_from_nvml_alone(make_node: MakeNode) -> None:
+    node = make_node([later_model(), integrated_model()])
+    first, second = node.apply("2g.32gb+ray 2g.32gb", "2g.0gb 1c.2g.0gb 1c.2g.0gb").gpus
+    assert shape(first) == "2g.32gb@0 2g.32gb+ray@2"
+    assert shape(second) == "2g.0gb@0 2g.0gb@2[1c@0,1c@1]"
+    first, second = node.apply("4g.64gb", "3g.0gb+gfx").gpus
+    assert (shape(first), shape(second)) == ("4g.64gb@0", "3g.0gb+gfx@0")
 
 
-def test_a_model_and_profiles_that_nobody_knows_work_from_nvml_alone(make_node: MakeNode) -> None:
-    node = make_node([strange_model()])
-    (state,) = node.apply("2g.32gb+ray 2g.32gb").gpus
-    assert shape(state) == "2g.32gb@0 2g.32gb+ray@2"
-    (state,) = node.apply("4g.64gb").gpus
-    assert shape(state) == "4g.64gb@0"
+@pytest.mark.parametrize("model", ["H100-80GB-HBM3", "RTX PRO 6000 Blackwell Server Edition"])
+def test_a_driver_that_calls_lacking_profiles_invalid_lists_those_behind_them_too(
+    make_node: MakeNode, model: str
+) -> None:
+    node = make_node(f"1x{model}", holes="invalid")
+    (state,) = all_on(node)
+    assert known(state.geometry) == known(find_model(model).geometry)
+
+
+NO_PLACEMENTS = (
+    "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
+    "nvmlGpuInstanceGetComputeInstancePossiblePlacements",
+)
+
+
+def test_a_driver_that_lists_no_placements_is_helped_out_by_the_catalogue(make_node: MakeNode) -> None:
+    node = make_node("1xA100-SXM4-80GB", missing=NO_PLACEMENTS)
+    (state,) = node.apply("1g.10gb+me 2c.3g.40gb 1c.3g.40gb").gpus
+    assert shape(state) == "3g.40gb@0[2c@0,1c@2] 1g.10gb+me@4"
+    (state,) = node.apply("1g.10gb+me 3g.40gb").gpus
+    assert shape(state) == "3g.40gb@0 1g.10gb+me@4"
+
+
+def test_a_profile_without_any_known_placement_is_not_offered_and_what_is_there_is_seen(
+    make_node: MakeNode,
+) -> None:
+    node = make_node([later_model()])
+    node.apply("2g.32gb")
+    node.gpus.fail("nvmlDeviceGetGpuInstancePossiblePlacements_v2", NOT_SUPPORTED, times=None)
+    (state,) = node.worker.inventory().gpus
+    assert shape(state) == "2g.32gb@0"
+    with pytest.raises(MigManagerError, match=r"no profile 4g\.64gb: the driver lists none at all"):
+        node.apply("4g.64gb")
+    assert node.apply("off").gpus[0].mig_current is False
 
 
 @pytest.mark.parametrize(

@@ -135,6 +135,15 @@ def test_only_gpus_whose_mode_is_pending_are_reset_by_one_command(make_node: Mak
     assert node.resets == [(0, 2)]
 
 
+def test_a_reset_that_changes_the_order_of_the_gpus_changes_nothing_else(make_node: MakeNode) -> None:
+    node = make_node("3xA100-SXM4-80GB", grouped_resets=True, enumeration=[1, 2, 0])
+    node.before_reset = lambda: node.gpus.change_options(enumeration=[2, 0, 1])
+    expected = ["7g.80gb@0", "3g.40gb@0", "2g.20gb@0"]
+    assert shapes(node.apply("7g.80gb", "3g.40gb", "2g.20gb")) == expected
+    held = [gpu["instances"][0]["profile"] for gpu in node.gpus.snapshot()["gpus"]]
+    assert held == [shape.partition("@")[0] for shape in expected]
+
+
 def test_a_refused_reset_ends_the_attempt_and_puts_instances_and_pending_modes_back(
     make_node: MakeNode,
 ) -> None:
@@ -184,6 +193,29 @@ def test_a_pending_mode_is_seen_and_corrected(make_node: MakeNode) -> None:
     finally:
         node.gpus.remove_process(monitor)
     assert (after.gpus[0].mig_current, after.gpus[0].mig_pending) == (True, True)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_a_mode_change_that_answers_with_an_error_counts_if_the_mode_reads_so(
+    make_node: MakeNode, grouped: bool
+) -> None:
+    """In force at once, or pending until the reset: what reads back decides."""
+    node = make_node("1xA100-SXM4-80GB", grouped_resets=grouped)
+    node.gpus.fail("nvmlDeviceSetMigMode", UNKNOWN, acts=True)
+    assert shapes(node.apply("7g.80gb")) == ["7g.80gb@0"]
+    node.gpus.fail("nvmlDeviceSetMigMode", IN_USE, acts=True)
+    assert shapes(node.apply("off")) == ["off"]
+    assert node.resets == ([(0,), (0,)] if grouped else [])
+
+
+def test_a_mode_change_that_is_refused_tells_the_refusal(make_node: MakeNode) -> None:
+    node = make_node("1xA100-SXM4-80GB")
+    node.gpus.fail("nvmlDeviceSetMigMode", UNKNOWN)
+    error = fails(node, "7g.80gb")
+    assert "GPU 0: switching MIG on failed: nvmlDeviceSetMigMode answered" in error.message
+    node.gpus.fail("nvmlDeviceSetMigMode", 0, times=None)
+    error = fails(node, "7g.80gb")
+    assert "switching MIG on has no effect: MIG is off, and off after the next reset" in error.message
 
 
 def test_hopper_changes_its_mode_without_a_reset(make_node: MakeNode) -> None:

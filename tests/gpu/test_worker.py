@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import psutil
 import pytest
@@ -265,6 +266,34 @@ def test_a_missing_driver_is_retried_by_the_same_worker(make_node: MakeNode) -> 
         node.worker.inventory()
     node.gpus.load_driver()
     assert len(node.worker.inventory().gpus) == 1
+
+
+def test_a_driver_that_is_upgraded_between_two_requests_is_reached_by_a_fresh_process(
+    make_node: MakeNode,
+) -> None:
+    node = make_node("1xA100-SXM4-80GB")
+    before = node.apply(SEVEN)
+    plan = planned(node, "7g.80gb")
+    node.gpus.restart_driver("590.44.01")
+    after = node.worker.inventory()
+    assert (after.driver_version, len(after.gpus[0].instances)) == ("590.44.01", 0)
+    node.gpus.restart_driver("595.1")
+    node.worker.build(replace(plan, gpus=tuple(replace(gpu, destroy=()) for gpu in plan.gpus)))
+    assert [shape(gpu) for gpu in node.worker.inventory().gpus] == ["7g.80gb@0"]
+    assert before.driver_version == "580.95.05"
+
+
+def test_a_library_that_does_not_fit_the_loaded_driver_is_told_by_a_fresh_process_too(
+    make_node: MakeNode,
+) -> None:
+    node = make_node("1xA100-SXM4-80GB")
+    node.worker.inventory()
+    node.gpus.replace_library("590.44.01")
+    assert node.worker.inventory().driver_version == "580.95.05", "what is loaded goes on working"
+    node.worker.close()
+    for _ in range(2):
+        with pytest.raises(MigManagerError, match="Reload the modules or reboot"):
+            node.worker.inventory()
 
 
 def test_two_threads_may_share_a_worker(make_node: MakeNode) -> None:

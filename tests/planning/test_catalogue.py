@@ -151,7 +151,11 @@ def test_gpus_without_mig_are_known_too() -> None:
         ("b300", "NVIDIA B300 SXM6 AC"),
         ("RTX PRO 6000 Server", "NVIDIA RTX PRO 6000 Blackwell Server Edition"),
         ("T4", "Tesla T4"),
-        ("H100", "NVIDIA H100"),
+        ("H100", "NVIDIA H100 80GB HBM3"),
+        ("h100-sxm", "NVIDIA H100 80GB HBM3"),
+        ("NVIDIA H100", "NVIDIA H100"),
+        ("H100 94GB", "NVIDIA H100"),
+        ("H200", "NVIDIA H200"),
     ],
 )
 def test_a_model_is_found_by_its_name_or_a_short_form(name: str, expected: str) -> None:

@@ -234,6 +234,32 @@ def test_processes_and_memory_of_gpus_and_mig_devices(tmp_path: Path) -> None:
         fails(NVML_ERROR_INVALID_ARGUMENT, pynvml.nvmlDeviceGetMigMode, devices[0])
 
 
+MONITORED = (
+    (pynvml.nvmlDeviceGetTemperature, (pynvml.NVML_TEMPERATURE_GPU,), True),
+    (pynvml.nvmlDeviceGetPowerUsage, (), True),
+    (pynvml.nvmlDeviceGetClockInfo, (pynvml.NVML_CLOCK_SM,), True),
+    (pynvml.nvmlDeviceGetEccMode, (), True),
+    (pynvml.nvmlDeviceGetUtilizationRates, (), False),
+    (pynvml.nvmlDeviceGetDecoderUtilization, (), False),
+    (pynvml.nvmlDeviceGetComputeMode, (), False),
+)
+"""What monitors read, and whether a GPU in MIG mode tells it."""
+
+
+def test_monitors_find_what_they_read_and_not_in_mig_mode_what_no_gpu_tells_there(tmp_path: Path) -> None:
+    with node(tmp_path, f"{A100},T4"):
+        pynvml.nvmlDeviceSetMigMode(gpu(0), 1)
+        for function, arguments, in_mig_mode in MONITORED:
+            function(gpu(1), *arguments)
+            if in_mig_mode:
+                function(gpu(0), *arguments)
+            else:
+                fails(NVML_ERROR_NOT_SUPPORTED, function, gpu(0), *arguments)
+        fails(NVML_ERROR_NOT_SUPPORTED, pynvml.nvmlDeviceGetFanSpeed, gpu(1))
+        fails(NVML_ERROR_NOT_FOUND, pynvml.nvmlDeviceGetProcessUtilization, gpu(1), 0)
+        fails(NVML_ERROR_NOT_SUPPORTED, pynvml.nvmlDeviceGetProcessUtilization, gpu(0), 0)
+
+
 def test_the_state_file_is_there_for_later(tmp_path: Path) -> None:
     with node(tmp_path, A100, mig=True) as gpus:
         pynvml.nvmlGpuInstanceCreateComputeInstance(create_at(gpu(), 9, 4, 4), 2)

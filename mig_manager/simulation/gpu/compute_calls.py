@@ -12,6 +12,7 @@ from mig_manager.planning.geometry import Placement
 from mig_manager.simulation.gpu.board import ComputeOffer
 from mig_manager.simulation.gpu.calls import BUFFER, HANDLE_OUT, UINT, UINT_OUT, Call, Table
 from mig_manager.simulation.gpu.device import RefusedError
+from mig_manager.simulation.gpu.driver import lacking
 from mig_manager.simulation.gpu.memory import as_device, fill_handles, fill_placements, require_version
 
 TABLE = Table()
@@ -34,7 +35,7 @@ def _compute_by_enum(call: Call, enum: int, engines: int) -> ComputeOffer:
         # In every published listing the id of a compute-instance profile is its enum.
         if offer.profile.profile_id == enum:
             return offer
-    raise RefusedError(NVML_ERROR_NOT_SUPPORTED)
+    raise RefusedError(lacking(call.state))
 
 
 def _fill_compute(call: Call, offer: ComputeOffer, info: Any) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+from pynvml import NVML_ERROR_INVALID_ARGUMENT, NVML_ERROR_NOT_SUPPORTED
+
 from mig_manager.simulation.gpu.board import Board
 from mig_manager.simulation.gpu.state import NodeState
 
@@ -48,6 +50,12 @@ def profile_count(state: NodeState, board: Board) -> int:
     """One more than the highest profile enum that the driver accepts."""
     enums: list[int] = [*range(18), *(profile.enum for profile in board.profiles)]
     return 1 + max(enum for enum in enums if knows_profile(state, enum))
+
+
+def lacking(state: NodeState) -> int:
+    """What a driver answers for the number of a profile that it knows and the GPU does not offer."""
+    invalid = state["options"]["holes"] == "invalid"
+    return int(NVML_ERROR_INVALID_ARGUMENT if invalid else NVML_ERROR_NOT_SUPPORTED)
 
 
 def queries_without_mig(state: NodeState, board: Board) -> bool:

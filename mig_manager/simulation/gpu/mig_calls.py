@@ -16,7 +16,7 @@ from pynvml import (
 from mig_manager.planning.geometry import InstanceProfile, Placement
 from mig_manager.simulation.gpu.calls import BUFFER, HANDLE_OUT, UINT, UINT_OUT, Call, Table
 from mig_manager.simulation.gpu.device import RefusedError
-from mig_manager.simulation.gpu.driver import knows_profile, profile_count, queries_without_mig
+from mig_manager.simulation.gpu.driver import knows_profile, lacking, profile_count, queries_without_mig
 from mig_manager.simulation.gpu.memory import as_device, fill_handles, fill_placements, require_version
 
 TABLE = Table()
@@ -62,14 +62,14 @@ def _require_profiles(call: Call) -> None:
 
 
 def _profile_by_enum(call: Call, enum: int) -> InstanceProfile:
-    """INVALID_ARGUMENT behind the driver's last enum, NOT_SUPPORTED for one that the GPU lacks."""
+    """INVALID_ARGUMENT behind the driver's last enum, NOT_SUPPORTED for one that the GPU lacks (or as an option)."""
     if enum >= profile_count(call.state, call.device.board):
         raise RefusedError(NVML_ERROR_INVALID_ARGUMENT)
     _require_profiles(call)
     for profile in call.device.board.profiles:
         if profile.enum == enum and knows_profile(call.state, enum):
             return profile
-    raise RefusedError(NVML_ERROR_NOT_SUPPORTED)
+    raise RefusedError(lacking(call.state))
 
 
 def _fill_profile(call: Call, profile: InstanceProfile, info: Any) -> None:

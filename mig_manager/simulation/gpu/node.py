@@ -35,6 +35,8 @@ class GpuOptions:
     """C functions that the library does not export, besides what its version lacks."""
     query_without_mig: bool | None = None
     """Whether profiles can be read with MIG off; None: as the driver version has it."""
+    holes: Literal["not_supported", "invalid"] = "not_supported"
+    """What the driver says to the number of a profile that the GPU lacks, between those that it has."""
     passthrough: bool = False
     """A virtual machine that can't reset its GPUs: a pending mode waits for a reboot."""
     resets: Literal["work", "refused", "unsupported"] = "work"
@@ -100,6 +102,7 @@ def new_state(models: Sequence[GpuModel], options: GpuOptions) -> NodeState:
             enumeration=order,
             missing=list(options.missing),
             query_without_mig=options.query_without_mig,
+            holes=options.holes,
             passthrough=options.passthrough,
             resets=options.resets,
             grouped_resets=options.grouped_resets,

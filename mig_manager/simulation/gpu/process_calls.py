@@ -6,7 +6,12 @@ import ctypes
 from typing import Any
 
 import pynvml
-from pynvml import NVML_ERROR_INSUFFICIENT_SIZE, NVML_ERROR_NO_PERMISSION, NVML_ERROR_NOT_FOUND
+from pynvml import (
+    NVML_ERROR_INSUFFICIENT_SIZE,
+    NVML_ERROR_NO_PERMISSION,
+    NVML_ERROR_NOT_FOUND,
+    NVML_ERROR_NOT_SUPPORTED,
+)
 
 from mig_manager.simulation.gpu.calls import BUFFER, UINT, UINT_OUT, Call, Table
 from mig_manager.simulation.gpu.device import RefusedError
@@ -22,8 +27,10 @@ _RESERVED_MB = 512
 
 
 def _memory(call: Call) -> tuple[int, int, int]:
-    """Total, reserved and used bytes of a GPU or a MIG device."""
+    """Total, reserved and used bytes of a GPU or a MIG device; NOT_SUPPORTED where it shares the host's."""
     device = call.device
+    if not device.board.memory_mb:
+        raise RefusedError(NVML_ERROR_NOT_SUPPORTED)
     clients = device.clients()
     if call.mig:
         total = device.profile(call.gi["profile"]).memory_mb

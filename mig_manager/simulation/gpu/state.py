@@ -110,6 +110,7 @@ class OptionState(TypedDict):
     enumeration: list[int]
     missing: list[str]
     query_without_mig: bool | None
+    holes: str
     passthrough: bool
     resets: str
     grouped_resets: bool
