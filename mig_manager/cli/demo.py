@@ -24,7 +24,7 @@ Examples:
   mig-manager demo --serve                     (a cluster for your own kubectl)
   mig-manager demo --serve --port 8001 --directory ./cluster
 """
-_OURS = ("gpus.json", "kubeconfig", "daemon.log")
+_OURS = ("gpus.json", "kubeconfig", "daemon.log", "host", "pod-resources")
 """What the names of the files that a demo leaves begin with."""
 
 

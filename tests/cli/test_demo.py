@@ -19,6 +19,7 @@ import pytest
 
 from mig_manager.cli.hardware import hardware
 from mig_manager.cli.play.seen import smallest_layout
+from mig_manager.cli.play.serve import BackOff
 from mig_manager.cli.play.stage import DemoError, Stage
 from mig_manager.cli.play.story import Story
 from mig_manager.cli.play.telling import Teller
@@ -279,16 +280,35 @@ def test_kubectl_drives_the_cluster_that_stays_up(
     assert "SUCCESS mixed: applied" in Path(kubeconfig).with_name("daemon.log").read_text()
 
 
-def test_a_daemon_that_dies_ends_the_demo_with_its_last_words(
+def test_a_daemon_that_dies_in_a_run_is_started_again_and_goes_on(
     served: tuple[subprocess.Popen[str], str, str],
 ) -> None:
-    process, *_ = served
-    lines_until(process, "INFO +mig-manager .* on node gpu-node-1")
+    process, said, kubeconfig = served
+    assert f"kill -9 {daemon_of(process).pid} " in said
+    kubectl(kubeconfig, "label", "node", "gpu-node-1", "nvidia.com/mig.config=all-1g.10gb")
+    lines_until(process, "turn MIG on")
     daemon_of(process).kill()
-    _, err = process.communicate(timeout=WAIT_S)
-    assert process.returncode == 1
-    assert err.startswith("error: the daemon was killed by signal 9\nThe end of its log:\n")
-    assert "mig-manager" in err.splitlines()[2]
+    lines_until(process, "The daemon was killed by signal 9; it is started again at once, as the kubelet does")
+    again = lines_until(process, "It has pid [0-9]+ now").split()
+    lines_until(process, "SUCCESS all-1g.10gb: applied")
+    assert int(again[-2]) == daemon_of(process).pid
+    daemon_of(process).kill()
+    lines_until(process, "killed by signal 9; it is started again")
+    lines_until(process, "INFO +mig-manager .* on node gpu-node-1")
+    assert end(process, signal.SIGTERM) == (0, "")
+    log = Path(kubeconfig).with_name("daemon.log").read_text()
+    assert log.count("on node gpu-node-1") == 3
+
+
+def test_the_waits_of_a_daemon_that_dies_grow_as_the_kubelets_do() -> None:
+    time = 0.0
+    backoff = BackOff(Delays(restart=10, restart_most=300), lambda: time)
+    waits = []
+    for runs_s in (0, 1, 1, 599, 1, 1, 1, 1, 601, 1):
+        backoff.started()
+        time += runs_s
+        waits.append(backoff.after_end())
+    assert waits == [0, 10, 20, 40, 80, 160, 300, 300, 0, 10]
 
 
 # Ends

@@ -28,6 +28,7 @@ T = TypeVar("T")
 PATIENCE = 120.0
 """Seconds that the demo waits for any one thing; machines may be slow."""
 _END_S = 15.0
+_LAST_WORDS_S = 2.0
 _LAST_LINES = 12
 
 _START = (
@@ -56,7 +57,7 @@ class DaemonProcess:
 
         Args:
             environment: its settings; settings in our own environment do not reach it.
-            log: the file that its log goes to.
+            log: the file that its log is appended to.
             hear: called with each line of its log, from another thread.
             changed: called from that thread after each line, and when the daemon is no more.
         """
@@ -81,6 +82,7 @@ class DaemonProcess:
             target=self._read, args=(self._process.stderr,), name="daemon-log", daemon=True
         )
         self._reader.start()
+        threading.Thread(target=self._await_end, name="daemon-end", daemon=True).start()
 
     @property
     def pid(self) -> int:
@@ -92,14 +94,19 @@ class DaemonProcess:
         """Whether it has logged anything: settings and credentials are fine, and it goes to work."""
         return bool(self._lines)
 
-    def check(self) -> None:
-        """Raise DemoError, with the end of its log, if it does not run any more."""
+    @property
+    def end(self) -> str | None:
+        """How it ended, in words, once its log is read to the end; None while it runs."""
         code = self._process.poll()
         if code is None:
-            return
-        self._reader.join(_END_S)
-        how = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-        raise DemoError(f"the daemon {how}\n{self.last_lines()}")
+            return None
+        self._reader.join(_LAST_WORDS_S)
+        return f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+
+    def check(self) -> None:
+        """Raise DemoError, with the end of its log, if it does not run any more."""
+        if self.end is not None:
+            raise DemoError(f"the daemon {self.end}\n{self.last_lines()}")
 
     def last_lines(self) -> str:
         """The end of its log, for a message."""
@@ -116,13 +123,16 @@ class DaemonProcess:
             self._reader.join(_END_S)
 
     def _read(self, stream: IO[str]) -> None:
-        with self._log.open("w") as log, stream:
+        with self._log.open("a") as log, stream:
             for line in stream:
                 log.write(line)
                 log.flush()
                 self._lines.append(line.rstrip("\n"))
                 self._hear(self._lines[-1])
                 self._changed()
+
+    def _await_end(self) -> None:
+        # Not at the end of its log: a process that it has started may hold that open for longer.
         self._process.wait()
         self._changed()
 
@@ -150,6 +160,7 @@ class Stage:
         self.directory = directory
         self.cluster = SimulatedCluster(directory, gpus, delays=delays, port=port)
         self.signal = Signal()
+        self._log = directory / "daemon.log"
         self._port = port
         self._hear = hear
         self._versions: SimpleQueue[tuple[float, JsonObject]] = SimpleQueue()
@@ -158,14 +169,10 @@ class Stage:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._start_cluster(stack)
-            self.daemon = DaemonProcess(
-                self.cluster.daemon_environment(),
-                self.directory / "daemon.log",
-                hear=self._hear,
-                changed=self.signal.notify,
-            )
-            stack.callback(self.daemon.stop)
-            self.signal.interrupt = self.daemon.check
+            self._log.write_text("")
+            self.start_daemon()
+            stack.callback(lambda: self.daemon.stop())
+            self.signal.interrupt = lambda: self.daemon.check()
             self.api = stack.enter_context(Api.connect(self.cluster.kubeconfig))
             self._nodes = stack.enter_context(self._watch("nodes", parse=self._node_changed))
             self._pods = stack.enter_context(self._watch("pods"))
@@ -176,6 +183,12 @@ class Stage:
     def __exit__(self, *exc: object) -> None:
         self.signal.interrupt = None
         self._exit.close()
+
+    def start_daemon(self) -> None:
+        """Start the daemon, or another one after it has ended."""
+        self.daemon = DaemonProcess(
+            self.cluster.daemon_environment(), self._log, hear=self._hear, changed=self.signal.notify
+        )
 
     @property
     def node(self) -> JsonObject:
