@@ -12,7 +12,7 @@ from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.operands import CLIENT_LABEL, Role
 from mig_manager.cluster.podresources import PodDevices, PodResources, PodResourcesError
 from mig_manager.cluster.pods import name_pods, stays, unknown_to_kubelet, uses_gpu
-from mig_manager.cluster.scope import affected, held_devices
+from mig_manager.cluster.scope import affected, held_devices, known_to_kubelet
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import ObjectWatch
 from mig_manager.daemon.site import Site
@@ -90,9 +90,10 @@ class Tenants:
         something, and that no drain can move.
         """
         self._refuse_immovable(plan, inventory)
-        settings = self._site.settings
+        settings, permissions = self._site.settings, self._site.permissions
         options = DrainOptions(
-            mode=DrainMode(settings.drain_mode),
+            mode=DrainMode(permissions.drain_mode),
+            off_because=permissions.drain_obstacle or "draining is off",
             bare_pods=settings.evict_bare_pods,
             empty_dirs=settings.evict_empty_dir_pods,
             grace_s=settings.drain_grace_period,
@@ -212,4 +213,15 @@ class Tenants:
         return [pod for pod in self._unfinished() if pod.resources or pod.claims]
 
     def _unfinished(self) -> Sequence[Pod]:
-        return [pod for pod in self._pods.objects.values() if not pod.finished]
+        return [pod for pod in (*self._pods.objects.values(), *self._unseen()) if not pod.finished]
+
+    def _unseen(self) -> Sequence[Pod]:
+        """Pods of other namespaces, as the kubelet knows them, where those of one alone may be listed."""
+        namespace = self._site.permissions.pods_namespace
+        if namespace is None:
+            return ()
+        try:
+            return known_to_kubelet(self._kubelet.allocations(), beside=namespace)
+        except PodResourcesError as error:
+            logger.warning("{} Pods outside namespace {} are not known.", error.message, namespace)
+            return ()
