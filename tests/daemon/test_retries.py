@@ -52,7 +52,12 @@ def held(node: GpuNode) -> Callable[[], object]:
         gpus.add_process(0, each["id"], 0, pid=9_000_000 + each["id"], name="python train.py", kind="handle")
         for each in instances
     ]
-    return lambda: [gpus.remove_process(each) for each in held]
+
+    def free() -> None:
+        for each in held:
+            gpus.remove_process(each)
+
+    return free
 
 
 @pytest.mark.parametrize(
