@@ -15,6 +15,7 @@ from mig_manager.cluster.client import Api, collection_path, object_path
 from mig_manager.cluster.objects import JsonObject, Pod
 from mig_manager.cluster.podresources import PodDevices
 from mig_manager.cluster.refusal import ApiError
+from mig_manager.cluster.selection import Selection
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import ObjectWatch, WatchOptions
 
@@ -135,15 +136,13 @@ class Claims:
         path = self._path("resourceslices")
         if path is None:
             return None
-        return ObjectWatch(
+        selection = Selection(
             self._api,
             path,
-            ResourceSlice.from_json,
-            signal,
             title=f"ResourceSlices of node {self._node}",
             field_selector=self._selection["fieldSelector"],
-            options=options,
         )
+        return ObjectWatch(selection, ResourceSlice.from_json, signal, options=options)
 
     @property
     def _selection(self) -> Mapping[str, str]:

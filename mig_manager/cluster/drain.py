@@ -60,6 +60,8 @@ class DrainOptions:
     """Pause between attempts to evict a pod that a PodDisruptionBudget protects."""
     failures: int = 5
     """After this many answers 500 an eviction counts as refused for good: two budgets for one pod do that."""
+    off_because: str = "draining is off"
+    """Why, in mode off."""
     parallel: int = 16
     """Evictions under way at the same time."""
 
@@ -114,8 +116,8 @@ def drain(
         if required:
             raise MigManagerError(
                 Reason.DRAIN_REQUIRED,
-                f"These pods use what has to change, and draining is off: {name_pods(required)}. "
-                "Make them go, or set the drain mode to evict.",
+                f"These pods use what has to change, and {options.off_because}: {name_pods(required)}. "
+                "Make them go, or let them be drained.",
             )
         return DrainReport((), tuple(victims()))
     pool = ThreadPoolExecutor(options.parallel, thread_name_prefix="drain")

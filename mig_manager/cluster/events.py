@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import UTC, datetime
 from queue import Full, Queue
 from typing import Literal
@@ -18,6 +19,8 @@ _LONGEST_MESSAGE = 1024
 _MOST_WAITING = 100
 _PAUSES_S = (0.0, 0.5, 2.0, 8.0)
 """Before each attempt to send one Event."""
+_MUTE_S = 600.0
+"""How long Events are only logged once they were found not to be permitted."""
 
 
 class EventRecorder:
@@ -34,10 +37,15 @@ class EventRecorder:
         self._component = component
         self._waiting: Queue[JsonObject | None] = Queue(_MOST_WAITING)
         self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._muted_until = 0.0
         self._thread: threading.Thread | None = None
 
     def record(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         """Say that something happened; `reason` is one CamelCase word."""
+        if time.monotonic() < self._muted_until:
+            logger.info("Event {} (only logged): {}", reason, message)
+            return
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if len(message) > _LONGEST_MESSAGE:
             message = message[: _LONGEST_MESSAGE - 1] + "…"
@@ -66,9 +74,14 @@ class EventRecorder:
         except Full:
             logger.warning("Too many Events wait to be sent; dropped: {} {}", reason, message)
             return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._send, name="events", daemon=True)
-            self._thread.start()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send, name="events", daemon=True)
+                self._thread.start()
+
+    def mute(self, mute: bool = True) -> None:
+        """Only log Events for a while, since they are not permitted; or send them again."""
+        self._muted_until = time.monotonic() + _MUTE_S if mute else 0.0
 
     def close(self, wait_s: float = 2.0) -> None:
         """Send what still waits, for at most `wait_s` seconds."""
@@ -95,6 +108,8 @@ class EventRecorder:
                 self._api.create(collection_path("events", namespace=_NAMESPACE), event)
             except ApiError as error:
                 refused = error
+                if error.status == 403:
+                    self.mute()
                 if not error.passing:
                     break
             else:

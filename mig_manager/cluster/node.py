@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mig_manager.cluster.client import Api, object_path
-from mig_manager.cluster.objects import JsonObject, Node
+from mig_manager.cluster.objects import JsonObject, Node, NodeMeta
 from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.wait import Deadline
 
@@ -47,6 +47,18 @@ class NodeChange:
         return patch
 
 
+def newer(one: Node, other: Node | None) -> Node:
+    """The later of two versions of a Node; `one` where that cannot be told.
+
+    Versions are numbers that grow (Kubernetes says so since 1.35, and etcd has always made them so). Should a
+    server count otherwise, a change that is based on the older one is refused, and made again on what is so then.
+    """
+    if other is None or other.meta.uid != one.meta.uid:
+        return one
+    versions = (one.meta.resource_version, other.meta.resource_version)
+    return other if all(map(str.isdigit, versions)) and int(versions[1]) > int(versions[0]) else one
+
+
 class NodeClient:
     """The Node that we run on."""
 
@@ -67,6 +79,23 @@ class NodeClient:
         if not change:
             return self.get(deadline=deadline)
         return Node.from_json(self.api.patch(self._path, change.as_patch(), deadline=deadline))
+
+    def open(self, compute: Callable[[NodeMeta], NodeChange], meta: NodeMeta, *, deadline: Deadline) -> Node:
+        """Change the Node depending on its metadata as last seen, and give all of it, in one request.
+
+        It is only read where `compute` gives an empty change. When it has changed since it was seen, it is read
+        and computed again, until the deadline. Raises ApiError, and whatever `compute` raises.
+        """
+        change = compute(meta)
+        if not change:
+            return self.get(deadline=deadline)
+        try:
+            patch = change.as_patch(meta.resource_version)
+            return Node.from_json(self.api.patch(self._path, patch, retry_conflict=False, deadline=deadline))
+        except ApiError as error:
+            if error.status != 409 or deadline.passed:
+                raise
+        return self.update(lambda node: compute(node.meta), deadline=deadline)
 
     def update(
         self,

@@ -64,3 +64,24 @@ def _stands_in_the_way(
 def held_devices(allocations: Iterable[PodDevices]) -> frozenset[str]:
     """All devices that some container holds, busy or not."""
     return frozenset(name for one in allocations for name in one.device_ids)
+
+
+def known_to_kubelet(allocations: Iterable[PodDevices], *, beside: str) -> tuple[Pod, ...]:
+    """Pods that hold a device, by what the kubelet lists of them, but none of the namespace `beside`.
+
+    The uid is made of the name, and nothing is known of their owner.
+    """
+    resources: dict[tuple[str, str], set[str]] = {}
+    for one in allocations:
+        if one.namespace != beside:
+            resources.setdefault((one.namespace, one.name), set()).add(one.resource)
+    return tuple(
+        Pod.from_json(
+            {
+                "metadata": {"namespace": namespace, "name": name, "uid": f"{namespace}/{name}"},
+                "spec": {"containers": [{"resources": {"limits": dict.fromkeys(names, "1")}}]},
+                "status": {"phase": "Running", "startTime": "1970-01-01T00:00:00Z"},
+            }
+        )
+        for (namespace, name), names in resources.items()
+    )

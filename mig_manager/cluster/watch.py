@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from loguru import logger
 
-from mig_manager.cluster.client import JSON, METADATA, METADATA_LIST, Api, collection_path
+from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.objects import ConfigMap, JsonObject, Node, NodeMeta, Pod
 from mig_manager.cluster.refusal import ApiError, refusal
+from mig_manager.cluster.selection import Selection
 from mig_manager.cluster.stream import BrokenStreamError, json_lines
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.errors import MigManagerError, Reason
@@ -43,6 +44,8 @@ class WatchOptions:
     """A stream that is still open this many seconds after it should have ended is taken as dead."""
     relist_s: float = 600.0
     """The state is read as a whole at least this often, even when nothing goes wrong."""
+    poll_s: float = 2.0
+    """Pause between two reads where watching is not permitted; that is tried again after `relist_s`."""
     shortest_backoff_s: float = 0.2
     longest_backoff_s: float = 10.0
 
@@ -55,34 +58,31 @@ class ObjectWatch(Generic[T]):
 
     def __init__(
         self,
-        api: Api,
-        path: str,
+        selection: Selection,
         parse: Callable[[JsonObject], T],
         signal: Signal,
         *,
-        title: str,
-        field_selector: str = "",
-        metadata_only: bool = False,
-        single: bool = False,
+        known: tuple[Mapping[str, T], str] | None = None,
         options: WatchOptions | None = None,
     ) -> None:
-        """`title` names the objects in messages: `Node gpu-1`. `single`: say so when there is none."""
-        self._api = api
-        self._path = path
+        """Prepare a watch; nothing is sent yet.
+
+        Args:
+            selection: what to follow. It is said when there is no object of its name.
+            known: objects by uid and their resourceVersion, read a moment ago; then they are not read first.
+        """
+        self._selection = selection
+        self._title = selection.title
         self._parse = parse
         self._signal = signal
-        self._title = title
-        self._query = {"fieldSelector": field_selector} if field_selector else {}
-        self._accept, self._accept_list = (METADATA, METADATA_LIST) if metadata_only else (JSON, JSON)
-        self._single = single
         self._options = options or WatchOptions()
-        self._thread = threading.Thread(target=self._run, name=f"watch {title}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"watch {self._title}", daemon=True)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._stream: urllib3.BaseHTTPResponse | None = None
-        self._objects: Mapping[str, T] = MappingProxyType({})
-        self._version: str | None = None
-        self._synced = False
+        self._objects: Mapping[str, T] = MappingProxyType({} if known is None else dict(known[0]))
+        self._version: str | None = None if known is None else known[1]
+        self._synced = known is not None
         self._missing = False
         self._problem: ApiError | None = None
         self._death: Exception | None = None
@@ -166,20 +166,32 @@ class ObjectWatch(Generic[T]):
             self._signal.notify()
 
     def _follow_for_good(self) -> None:
-        relist_at = 0.0
+        relist_at = time.monotonic() + self._options.relist_s
+        watch_at = 0.0
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
                 if self._version is None or began >= relist_at:
+                    self._version = None
                     self._list()
                     relist_at = began + self._options.relist_s
+                if began < watch_at:
+                    failures = 0
+                    self._recovered()
+                    self._pause_before_next_read()
+                    continue
                 for _ in self._events():
                     failures = 0
                 failures = failures + 1 if time.monotonic() - began < _SHORT_STREAM_S else 0
             except BrokenStreamError:
                 failures += 1
             except ApiError as error:
+                if error.status == 403 and self._version is not None:
+                    # It was read a moment ago: watching alone is not permitted.
+                    self._cannot_watch(error, first=not watch_at)
+                    watch_at = began + self._options.relist_s
+                    continue
                 failures += 1
                 self._version = None
                 if not self._stopping.is_set():
@@ -189,28 +201,32 @@ class ObjectWatch(Generic[T]):
 
     def _list(self) -> None:
         """Read the state as a whole."""
-        answer = self._api.get(self._path, self._query, accept=self._accept_list)
+        items, version = self._selection.read()
         try:
-            objects = {item["metadata"]["uid"]: self._parse(item) for item in answer.get("items") or ()}
-            version = str(answer["metadata"]["resourceVersion"])
+            objects = {item["metadata"]["uid"]: self._parse(item) for item in items}
         except (KeyError, TypeError, ValueError) as error:
             raise ApiError(f"The list of {self._title} makes no sense: {error!r}") from error
         self._publish(objects)
         self._version = version
+
+    def _cannot_watch(self, error: ApiError, *, first: bool) -> None:
+        """Say once that the state is read again and again instead."""
+        if first:
+            every = self._options.poll_s
+            logger.warning(
+                "{} must not be watched; read every {:g} s instead: {}", self._title, every, error.message
+            )
+
+    def _pause_before_next_read(self) -> None:
+        self._version = None
+        self._stopping.wait(self._options.poll_s)
 
     def _events(self) -> Iterator[None]:
         """Follow the changes after the version we have in one stream; comes back after each of them."""
         seconds = max(1, round(self._options.stream_s * random.uniform(0.75, 1)))
         longest_s = seconds + self._options.silence_s
         ends = time.monotonic() + longest_s
-        query = {
-            **self._query,
-            "watch": "true",
-            "allowWatchBookmarks": "true",
-            "resourceVersion": str(self._version),
-            "timeoutSeconds": str(seconds),
-        }
-        stream = self._api.stream(self._path, query, accept=self._accept, silence_s=longest_s)
+        stream = self._selection.stream(str(self._version), seconds, longest_s)
         try:
             with self._lock:
                 self._stream = stream
@@ -247,7 +263,7 @@ class ObjectWatch(Generic[T]):
     def _publish(self, objects: dict[str, T]) -> None:
         self._objects = MappingProxyType(objects)
         self._synced = True
-        if self._single and self._missing == bool(objects):
+        if self._selection.name and self._missing == bool(objects):
             self._missing = not objects
             if self._missing:
                 logger.warning("There is no {}; watching for it", self._title)
@@ -281,7 +297,8 @@ def watch_node_meta(
     api: Api, name: str, signal: Signal, options: WatchOptions | None = None
 ) -> ObjectWatch[NodeMeta]:
     """Our Node, metadata only: its status, which changes all the time, is not sent."""
-    return _of_node(api, name, NodeMeta.from_json, signal, options, metadata_only=True)
+    selection = Selection(api, collection_path("nodes"), title=f"Node {name}", name=name, metadata_only=True)
+    return ObjectWatch(selection, NodeMeta.from_json, signal, options=options)
 
 
 def watch_node(
@@ -291,8 +308,14 @@ def watch_node(
     options: WatchOptions | None = None,
     *,
     observe: Callable[[Node], None] | None = None,
+    known: Node | None = None,
 ) -> ObjectWatch[Node]:
-    """Our whole Node. `observe` is called (in the watch's thread) with every version of it that arrives."""
+    """Our whole Node.
+
+    Args:
+        observe: is called (in the watch's thread) with every version of it that arrives.
+        known: the Node as read a moment ago; only later versions are asked for then.
+    """
 
     def parse(obj: JsonObject) -> Node:
         node = Node.from_json(obj)
@@ -300,27 +323,11 @@ def watch_node(
             observe(node)
         return node
 
-    return _of_node(api, name, parse, signal, options, metadata_only=False)
-
-
-def _of_node(
-    api: Api,
-    name: str,
-    parse: Callable[[JsonObject], T],
-    signal: Signal,
-    options: WatchOptions | None,
-    *,
-    metadata_only: bool,
-) -> ObjectWatch[T]:
     return ObjectWatch(
-        api,
-        collection_path("nodes"),
+        Selection(api, collection_path("nodes"), title=f"Node {name}", name=name),
         parse,
         signal,
-        title=f"Node {name}",
-        field_selector=f"metadata.name={name}",
-        metadata_only=metadata_only,
-        single=True,
+        known=None if known is None else ({known.meta.uid: known}, known.meta.resource_version),
         options=options,
     )
 
@@ -329,26 +336,20 @@ def watch_config_map(
     api: Api, namespace: str, name: str, signal: Signal, options: WatchOptions | None = None
 ) -> ObjectWatch[ConfigMap]:
     """One ConfigMap."""
-    return ObjectWatch(
-        api,
-        collection_path("configmaps", namespace=namespace),
-        ConfigMap.from_json,
-        signal,
-        title=f"ConfigMap {namespace}/{name}",
-        field_selector=f"metadata.name={name}",
-        single=True,
-        options=options,
-    )
+    path = collection_path("configmaps", namespace=namespace)
+    selection = Selection(api, path, title=f"ConfigMap {namespace}/{name}", name=name)
+    return ObjectWatch(selection, ConfigMap.from_json, signal, options=options)
 
 
-def watch_pods(api: Api, node: str, signal: Signal, options: WatchOptions | None = None) -> ObjectWatch[Pod]:
-    """The pods that are bound to a node, in all namespaces."""
-    return ObjectWatch(
+def watch_pods(
+    api: Api, node: str, signal: Signal, options: WatchOptions | None = None, *, namespace: str | None = None
+) -> ObjectWatch[Pod]:
+    """The pods that are bound to a node, in all namespaces or in one."""
+    where = f" in namespace {namespace}" if namespace else ""
+    selection = Selection(
         api,
-        collection_path("pods"),
-        Pod.from_json,
-        signal,
-        title=f"pods of node {node}",
+        collection_path("pods", namespace=namespace),
+        title=f"pods of node {node}{where}",
         field_selector=f"spec.nodeName={node}",
-        options=options,
     )
+    return ObjectWatch(selection, Pod.from_json, signal, options=options)

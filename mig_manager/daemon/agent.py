@@ -134,17 +134,19 @@ class Agent:
         run: Run | None = None
         outcome: Outcome | None = None
         try:
-            node = self._site.node.get(deadline=Deadline.after(PATIENCE))
+            self._site.permissions.refresh()
             report = Report(
                 self._site.node,
                 self._site.events,
-                node,
+                meta,
                 layout=layout,
                 attempt=self._retries.attempt,
                 retry_at=self._retries.schedule,
             )
             self._run = run = Run(self._site, report, self._asked)
-            outcome = None if self._stopping else run.execute()
+            if self._stopping:
+                run.stop()
+            outcome = run.execute() if report.said or not self._stopping else None
         except MigManagerError as error:
             logger.error("the run could not be brought to its end: {}", error.message)
             self._retries.schedule(Outcome.of(error, Phase.DONE), True)

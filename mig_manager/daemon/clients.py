@@ -39,6 +39,9 @@ from mig_manager.planning.state import Inventory
 
 _PUT_BACK_PATIENCE = 60.0
 """Seconds that a failed run waits for the old resources before it ends; they no longer decide anything."""
+_USUAL_WAIT = 20.0
+"""Seconds that resources may take before the Node says that they are waited for: until then its last word, that
+the GPU clients come back, says as much. A kubelet looks every ten seconds."""
 _RESTART_PATIENCE = 30.0
 """Seconds that the restart of pods is tried while the API server does not take it."""
 
@@ -162,15 +165,19 @@ class GpuClients:
         if not self._has_plugin and not self._has_dra_plugin:
             logger.info("no device plugin runs on this node: nothing to wait for")
             return
-        self._report.say(Phase.WAITING_FOR_RESOURCES)
+        self._report.phase = Phase.WAITING_FOR_RESOURCES
         deadline = Deadline.after(self._site.settings.resources_timeout)
         if self._has_plugin:
             if self._offer(inventory, self._report.node) is None:
                 logger.warning(
                     "the device plugin's strategy does not suit the layout: resources are not waited for"
                 )
-            self._resources.wait(lambda node: self._offer(inventory, node), deadline, fresh=True)
+            usual = Deadline(min(deadline.at, Deadline.after(_USUAL_WAIT).at))
+            if not self._resources.seen(lambda node: self._offer(inventory, node), usual):
+                self._report.say(Phase.WAITING_FOR_RESOURCES)
+                self._resources.wait(lambda node: self._offer(inventory, node), deadline, fresh=True)
         if self._has_dra_plugin:
+            self._report.say(Phase.WAITING_FOR_RESOURCES)
             self._slices.wait(inventory, deadline)
 
     def await_what_is_there(self, inventory: Inventory | None) -> None:

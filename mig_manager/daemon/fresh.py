@@ -68,7 +68,9 @@ class Advertised:
             uid for uid, pod in pods.objects.items() if any(each.owns(pod) for each in plugins)
         )
         self._changed = False
-        self._watch = watch_node(site.api, site.node.name, site.signal, site.watching, observe=self._observe)
+        self._watch = watch_node(
+            site.api, site.node.name, site.signal, site.watching, observe=self._observe, known=before
+        )
 
     def __enter__(self) -> Self:
         self._watch.start()
@@ -97,6 +99,11 @@ class Advertised:
             reason=Reason.RESOURCES_NOT_ADVERTISED,
             every=_LOOK_AGAIN,
         )
+
+    def seen(self, offer: Callable[[Node], Offer | None], deadline: Deadline) -> bool:
+        """As `wait` for fresh resources, but says whether they came in time instead of raising."""
+        found = self._signal.wait(lambda: self._obstacle(offer, True) is None, deadline, every=_LOOK_AGAIN)
+        return bool(found)
 
     def _observe(self, node: Node) -> None:
         if advertised(node, self._patterns) != self._before:

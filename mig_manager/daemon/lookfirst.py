@@ -34,7 +34,7 @@ def refuse_if_still_hindered(
         raise MigManagerError(
             Reason.DRAIN_TIMEOUT, f"These pods were told to end and are still there: {names}. {_UNTOUCHED}"
         )
-    found = obstacles(site.api, victims, drain_options(site.settings))
+    found = obstacles(site.api, victims, drain_options(site))
     if found:
         raise MigManagerError(Reason.EVICTION_BLOCKED, f"{'; '.join(found)}. {_UNTOUCHED}")
     report.phase = Phase.FREEING_GPUS

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 
 from loguru import logger
 
@@ -23,6 +24,7 @@ from mig_manager.daemon.agent import Agent
 from mig_manager.daemon.books import BookSource, ConfigMapSource, FileSource
 from mig_manager.daemon.driver import new_worker
 from mig_manager.daemon.log import set_up_logging
+from mig_manager.daemon.permissions import POLL_S, Permissions
 from mig_manager.daemon.settings import Settings, SettingsError, load_settings
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.stale import StaleResources
@@ -62,10 +64,13 @@ def serve(settings: Settings, api: Api, operands: tuple[Operand, ...]) -> None:
         watching = WatchOptions(
             stream_s=settings.watch_seconds, silence_s=max(1.0, settings.watch_seconds / 9)
         )
-        node = stack.enter_context(watch_node_meta(api, settings.node_name, waker, watching))
-        user = _user_layouts(settings, api, waker, watching, stack)
+        idle = replace(watching, poll_s=POLL_S)
+        node = stack.enter_context(watch_node_meta(api, settings.node_name, waker, idle))
         events = EventRecorder(api, settings.node_name)
         stack.callback(events.close)
+        permissions = Permissions(api, settings, events)
+        permissions.start()
+        user = _user_layouts(settings, api, waker, idle, stack)
         site = Site(
             settings=settings,
             api=api,
@@ -74,6 +79,7 @@ def serve(settings: Settings, api: Api, operands: tuple[Operand, ...]) -> None:
             signal=waker,
             watching=watching,
             operands=operands,
+            permissions=permissions,
             wishes=Wishes(user, _default_layouts(settings, waker, stack)),
             new_worker=lambda: new_worker(settings),
         )

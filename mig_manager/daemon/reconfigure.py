@@ -107,11 +107,9 @@ class Run:
             if self._report.journal is not None:
                 logger.info("an earlier run was not finished: going on from its journal")
                 self._follow(undo)
-            else:
-                self._report.announce()
-                if leftovers(self._report.node.meta.labels, self._site.operands, {}):
-                    logger.info("GPU clients are paused, and no journal says why: they are started again")
-                    self._follow(undo)
+            elif leftovers(self._report.node.meta.labels, self._site.operands, {}):
+                logger.info("GPU clients are paused, and no journal says why: they are started again")
+                self._follow(undo)
             while not self._pass(undo):
                 pass
         return told.outcome
@@ -196,8 +194,9 @@ class Run:
 
     def _reserve(self, undo: ExitStack) -> None:
         self._interrupts.check()
+        self._site.permissions.require_change()
         self._gpus.claim()
-        self._report.change(Phase.CORDONING, self._cordon, known=self._report.node)
+        self._report.change(Phase.CORDONING, self._cordon)
         self._follow(undo)
 
     def _cordon(self, node: Node) -> NodeChange:
@@ -221,12 +220,15 @@ class Run:
         if self._clients is not None:
             return
         site = self._site
-        pods = undo.enter_context(watch_pods(site.api, site.node.name, site.signal, site.watching))
+        namespace = site.permissions.pods_namespace
+        pods = undo.enter_context(
+            watch_pods(site.api, site.node.name, site.signal, site.watching, namespace=namespace)
+        )
         pods.wait_synced(Deadline.after(_SYNC_PATIENCE))
         claims = Claims(site.api, site.node.name)
         plugins = with_role(site.operands, Role.DEVICE_PLUGIN)
         resources = undo.enter_context(Advertised(site, pods, self._kubelet, plugins, self._report.node))
-        self._resources = resources
+        self._report.latest = lambda: resources.node
         self._tenants = Tenants(site, pods, self._kubelet, claims, self._pods_holding)
         self._clients = GpuClients(site, self._report, pods, resources, Slices(site, claims))
         undo.enter_context(self._clients_back(self._clients))
@@ -311,7 +313,7 @@ class Run:
         while True:
             self._drain()
             self._free()
-            self._report.change(Phase.APPLYING, self._cordoned_still, known=self._resources.node)
+            self._report.change(Phase.APPLYING, self._cordoned_still)
             with self._interrupts.free_to_start_over():
                 self._tenants.settle()
             if not self._tenants.in_the_way(self._gpus.planned, self._gpus.last):

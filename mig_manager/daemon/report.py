@@ -8,8 +8,8 @@ from dataclasses import replace
 from loguru import logger
 
 from mig_manager.cluster.events import EventRecorder
-from mig_manager.cluster.node import NodeChange, NodeClient
-from mig_manager.cluster.objects import Node
+from mig_manager.cluster.node import NodeChange, NodeClient, newer
+from mig_manager.cluster.objects import Node, NodeMeta
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal
 from mig_manager.daemon.status import (
@@ -45,28 +45,33 @@ class Report:
         self,
         client: NodeClient,
         events: EventRecorder,
-        node: Node,
+        meta: NodeMeta,
         *,
         layout: str,
         attempt: int = 1,
         retry_at: Callable[[Outcome, bool], str | None] = lambda outcome, unfinished: None,
     ) -> None:
-        """Begin a report on the Node as read; nothing is sent yet.
+        """Begin a report in one request: the Node is told `pending`, or only read.
+
+        It is only read where it speaks of this very layout already, or where the journal of an earlier run is
+        on it. So the `success` of an earlier layout never stands beside the label of a new one, and a look that
+        changes nothing leaves no trace. Raises ApiError.
 
         Args:
+            meta: of the Node, as last seen.
             layout: what the label asks for.
             attempt: 1 for the first attempt at this wish.
             retry_at: when a run with that outcome (and something left to put back) will be tried again, RFC
                 3339; None for never.
         """
-        self.node = node
         self.wish = Wish(layout, None)
         """What the run is about; without a hash until that is known."""
         self.phase = Phase.VALIDATING
         self.gpus: tuple[int, ...] = ()
-        self.journal = Journal.from_annotations(node.meta.annotations)
-        self.before = Status.from_json(node.meta.annotations.get(STATUS_ANNOTATION))
+        self.before: Status | None = None
         """What the Node said when the run began."""
+        self.latest: Callable[[], Node | None] = lambda: None
+        """The Node as a watch has it, where there is one."""
         self.patience = PATIENCE
         self.said = False
         """Whether this run has said anything yet, so that it has to say how it ends."""
@@ -74,19 +79,26 @@ class Report:
         self._events = events
         self._attempt = attempt
         self._retry_at = retry_at
-        self._started = self.journal.started_at if self.journal else now()
-        if self.journal is None and JOURNAL_ANNOTATION in node.meta.annotations:
+        self._started = now()
+        self.node = client.open(self._first_word, meta, deadline=self._deadline())
+        """As last read, by us or by the answer to a change."""
+        self.journal = Journal.from_annotations(self.node.meta.annotations)
+        if self.journal is not None:
+            self._started = self.journal.started_at
+        elif JOURNAL_ANNOTATION in self.node.meta.annotations:
             logger.warning("the journal on the Node cannot be read; what it recorded is not put back")
 
-    def announce(self) -> None:
-        """Say `pending`, unless the Node already speaks of this very layout.
-
-        So the `success` of an earlier layout never stands beside the label of a new one, and a look that
-        changes nothing leaves no trace.
-        """
-        known = self.before is not None and self.before.layout == self.wish.layout
-        if not known or STATE_LABEL not in self.node.meta.labels:
-            self.say(Phase.VALIDATING)
+    def _first_word(self, node: NodeMeta) -> NodeChange:
+        """What to say on the Node as it is; nothing where it speaks of this layout already."""
+        said = Status.from_json(node.annotations.get(STATUS_ANNOTATION))
+        if said is not None and said.startedAt == self._started:
+            return NodeChange()  # It was us: that answer was lost.
+        self.before = said
+        known = said is not None and said.layout == self.wish.layout and STATE_LABEL in node.labels
+        if known or Journal.from_annotations(node.annotations) is not None:
+            return NodeChange()
+        self.said = True
+        return self._status(State.PENDING, Phase.VALIDATING)
 
     def say(self, phase: Phase, message: str | None = None) -> None:
         """Say where the run stands, and what it waits for."""
@@ -95,19 +107,17 @@ class Report:
         change = self._status(State.PENDING, phase, message=message)
         self.node = self._client.patch(change, deadline=self._deadline())
 
-    def change(
-        self, phase: Phase, compute: Callable[[Node], NodeChange], *, known: Node | None = None
-    ) -> None:
+    def change(self, phase: Phase, compute: Callable[[Node], NodeChange]) -> None:
         """Say where the run stands, together with a change that depends on what the Node is at that moment.
 
-        `known`: the Node as read a moment ago; it is not read again unless somebody has changed it since.
+        It is not read for that, unless somebody has changed it since it was last seen.
         """
         self.phase = phase
         self.said = True
         self.node = self._client.update(
             lambda node: self._status(State.PENDING, phase) | compute(node),
             deadline=self._deadline(),
-            node=known,
+            node=newer(self.node, self.latest()),
         )
 
     def keep(self, journal: Journal) -> NodeChange:

@@ -11,6 +11,7 @@ from mig_manager.cluster.node import NodeClient
 from mig_manager.cluster.operands import Operand
 from mig_manager.cluster.wait import Signal
 from mig_manager.cluster.watch import WatchOptions
+from mig_manager.daemon.permissions import Permissions
 from mig_manager.daemon.settings import Settings
 from mig_manager.daemon.wish import Wishes
 from mig_manager.gpu.worker import GpuWorker
@@ -30,5 +31,6 @@ class Site:
     operands: tuple[Operand, ...]
     """The GPU clients that a change stops or starts anew."""
     wishes: Wishes
+    permissions: Permissions
     new_worker: Callable[[], GpuWorker]
     """A fresh worker, not started. A run owns one, and closes it at its end."""

@@ -12,10 +12,9 @@ from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.operands import CLIENT_LABEL, Role
 from mig_manager.cluster.podresources import PodDevices, PodResources, PodResourcesError
 from mig_manager.cluster.pods import name_pods, stays, unknown_to_kubelet, uses_gpu
-from mig_manager.cluster.scope import affected, held_devices
+from mig_manager.cluster.scope import affected, held_devices, known_to_kubelet
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import ObjectWatch
-from mig_manager.daemon.settings import Settings
 from mig_manager.daemon.site import Site
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.planning.plan import NodePlan
@@ -33,10 +32,12 @@ def nobody(plan: NodePlan) -> Collection[str]:
     return ()
 
 
-def drain_options(settings: Settings) -> DrainOptions:
+def drain_options(site: Site) -> DrainOptions:
     """How to drain, by the settings."""
+    settings, permissions = site.settings, site.permissions
     return DrainOptions(
-        mode=DrainMode(settings.drain_mode),
+        mode=DrainMode(permissions.drain_mode),
+        off_because=permissions.drain_obstacle or "draining is off",
         bare_pods=settings.evict_bare_pods,
         empty_dirs=settings.evict_empty_dir_pods,
         grace_s=settings.drain_grace_period,
@@ -111,7 +112,7 @@ class Tenants:
             self._site.api,
             self._pods,
             lambda: self.in_the_way(plan, inventory),
-            drain_options(self._site.settings),
+            drain_options(self._site),
             self._site.signal,
             hindered=hindered,
             released=lambda pod: self._released(pod, plan),
@@ -236,4 +237,15 @@ class Tenants:
         return [pod for pod in self._unfinished() if pod.resources or pod.claims]
 
     def _unfinished(self) -> Sequence[Pod]:
-        return [pod for pod in self._pods.objects.values() if not pod.finished]
+        return [pod for pod in (*self._pods.objects.values(), *self._unseen()) if not pod.finished]
+
+    def _unseen(self) -> Sequence[Pod]:
+        """Pods of other namespaces, as the kubelet knows them, where those of one alone may be listed."""
+        namespace = self._site.permissions.pods_namespace
+        if namespace is None:
+            return ()
+        try:
+            return known_to_kubelet(self._kubelet.allocations(), beside=namespace)
+        except PodResourcesError as error:
+            logger.warning("{} Pods outside namespace {} are not known.", error.message, namespace)
+            return ()

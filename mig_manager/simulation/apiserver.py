@@ -85,6 +85,11 @@ class ApiServer:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    @property
+    def watches(self) -> int:
+        """How many watches are open."""
+        return 0 if self._running is None else self._running.watches
+
     def disturb_watches(self, trouble: Trouble, path: str = "") -> int:
         """Make open watches go wrong (those whose path and query contain the regular expression).
 
@@ -134,6 +139,11 @@ class _Running:
         self._thread.join()
         self._loop.close()
         self._workers.shutdown()
+
+    @property
+    def watches(self) -> int:
+        """See `ApiServer.watches`."""
+        return self._handler.watches
 
     def disturb(self, trouble: Trouble, path: str) -> int:
         """See `ApiServer.disturb_watches`."""

@@ -9,11 +9,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from mig_manager.planning.catalogue import parse_gpus
+from mig_manager.simulation.api.authorization import ADMIN, User, stored_rbac
+from mig_manager.simulation.api.grants import Grant, grant
 from mig_manager.simulation.apiserver import ApiServer
 from mig_manager.simulation.control.controllers import Controllers
 from mig_manager.simulation.delays import Delays
@@ -39,6 +41,10 @@ T = TypeVar("T")
 NAMESPACE = "mig-manager"
 CONFIG_MAP = "mig-manager-layouts"
 CONFIG_KEY = "config.yaml"
+ACCOUNT = "mig-manager"
+"""The daemon's service account, in its namespace."""
+_ADMIN_TOKEN = "simulation"
+_DAEMON_TOKEN = "daemon"
 
 
 class SimulatedCluster:
@@ -60,6 +66,7 @@ class SimulatedCluster:
         port: int = 0,
         pod_resources: bool = True,
         gpu_options: Mapping[str, Any] | None = None,
+        grants: Sequence[Grant] | None = None,
     ) -> None:
         """State files and the kubeconfig go into `directory`.
 
@@ -68,7 +75,8 @@ class SimulatedCluster:
         `dra`: GPUs are had by ResourceClaims, and no device plugin runs;
         `replicas`: as many pods share each device in time; `port` of the API server, 0 for a free one;
         `pod_resources`: the kubelet serves them, on a socket in `pod-resources/`; `gpu_options`: see
-        GpuOptions.
+        GpuOptions; `grants`: what the daemon's service account may do, enforced by the API server;
+        None: everything.
 
         Raises:
             MigManagerError: `gpus` cannot be read.
@@ -84,8 +92,15 @@ class SimulatedCluster:
         self.gpus.latency(**self.delays.nvml, reset=self.delays.reset)
         self.hardware = Hardware(self.gpus)
         self.store = MemoryStore()
-        self.api = ApiServer(self.store, port=port)
+        self.account = User.service_account(NAMESPACE, ACCOUNT)
+        self._grants = grants
+        if grants is None:
+            self.api = ApiServer(self.store, port=port)
+        else:
+            tokens = {_ADMIN_TOKEN: ADMIN, _DAEMON_TOKEN: self.account}
+            self.api = ApiServer(self.store, port=port, tokens=tokens, authorizer=stored_rbac(self.store))
         self.kubeconfig = directory / "kubeconfig"
+        self.daemon_kubeconfig = directory / "kubeconfig-daemon"
         self._models = models
         self._with_workloads = workloads
         self._dcgm = dcgm
@@ -109,7 +124,10 @@ class SimulatedCluster:
 
     def __enter__(self) -> Self:
         self.api.start()
-        self.api.write_kubeconfig(self.kubeconfig)
+        self.api.write_kubeconfig(self.kubeconfig, token=_ADMIN_TOKEN)
+        self.api.write_kubeconfig(self.daemon_kubeconfig, token=_DAEMON_TOKEN)
+        for number, granted in enumerate(self._grants or ()):
+            grant(self.store, granted, f"{ACCOUNT}-{number}", NAMESPACE, ACCOUNT)
         self._leave = self.store.subscribe(self._changed)
         self._loop.start()
         self._loop.call(self.kubelet.start)
@@ -137,7 +155,7 @@ class SimulatedCluster:
         """What `python -m mig_manager.daemon` needs, on top of its usual environment, to manage this node."""
         reset = [sys.executable, "-m", "mig_manager.simulation.nvidia_smi", "--state", str(self.gpus.path)]
         return {
-            "KUBECONFIG": str(self.kubeconfig),
+            "KUBECONFIG": str(self.daemon_kubeconfig),
             "NODE_NAME": self.node,
             "POD_NAMESPACE": NAMESPACE,
             "DEFAULT_GPU_CLIENTS_NAMESPACE": OPERANDS,

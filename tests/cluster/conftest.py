@@ -8,10 +8,15 @@ import pytest
 
 from mig_manager.cluster.client import Api
 from mig_manager.cluster.wait import Signal
+from mig_manager.simulation.api.authorization import ADMIN, stored_rbac
 from mig_manager.simulation.apiserver import ApiServer
 from mig_manager.simulation.store import MemoryStore
+from tests.cluster.accounts import Account, new_account
 from tests.cluster.cluster import Cluster
 from tests.cluster.hostile import HostileServer, hostile_server
+
+TOKENS = {"simulation": ADMIN}
+"""Bearer tokens of the simulated API server, and whose they are."""
 
 
 @pytest.fixture
@@ -21,7 +26,8 @@ def signal() -> Signal:
 
 @pytest.fixture(scope="session")
 def simulated_server() -> Iterator[ApiServer]:
-    with ApiServer(MemoryStore()) as server:
+    store = MemoryStore()
+    with ApiServer(store, tokens=TOKENS, authorizer=stored_rbac(store)) as server:
         yield server
 
 
@@ -50,6 +56,14 @@ def kubeconfig(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def api(kubeconfig: Path) -> Iterator[Api]:
     with Api.connect(kubeconfig) as connected:
         yield connected
+
+
+@pytest.fixture
+def account(cluster: Cluster, kubeconfig: Path, tmp_path: Path) -> Iterator[Account]:
+    """A service account that may do nothing yet."""
+    real = "MIG_MANAGER_E2E_KUBECONFIG" in os.environ
+    with new_account(cluster, kubeconfig, tmp_path, None if real else TOKENS) as made:
+        yield made
 
 
 @pytest.fixture

@@ -6,11 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+from loguru import logger
 
 from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.events import EventRecorder
-from mig_manager.cluster.node import NodeChange, NodeClient
-from mig_manager.cluster.objects import Node
+from mig_manager.cluster.node import NodeChange, NodeClient, newer
+from mig_manager.cluster.objects import Node, NodeMeta
 from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import WatchOptions, watch_config_map, watch_node, watch_node_meta
@@ -66,6 +67,33 @@ def test_an_update_is_never_based_on_an_old_version(node: NodeClient) -> None:
     after = node.update(count, deadline=Deadline.after(PATIENCE_S))
     assert seen == ["0", "10", "20"]
     assert after.meta.labels["count"] == "21"
+
+
+def test_metadata_that_was_seen_is_enough_for_a_first_change(node: NodeClient, simulation: ApiServer) -> None:
+    """One request; two more where the Node has changed since, and none that writes where nothing is to be written."""
+
+    def claim(meta: NodeMeta) -> NodeChange:
+        return NodeChange() if "owner" in meta.labels else NodeChange(labels={"owner": "me"})
+
+    seen = node.get().meta
+    simulation.requests.clear()
+    assert node.open(claim, seen, deadline=Deadline.after(PATIENCE_S)).meta.labels["owner"] == "me"
+    assert [each.verb for each in simulation.requests.all() if each.resource == "nodes"] == ["patch"]
+
+    simulation.requests.clear()
+    again = node.open(claim, seen, deadline=Deadline.after(PATIENCE_S))
+    assert again.meta.labels["owner"] == "me"
+    assert [each.verb for each in simulation.requests.all() if each.resource == "nodes"] == ["patch", "get"]
+
+
+def test_the_newer_of_two_versions_is_taken_only_where_that_can_be_told() -> None:
+    def version(number: str, uid: str = "u") -> Node:
+        return Node.from_json({"metadata": {"name": "n", "uid": uid, "resourceVersion": number}})
+
+    nine, ten = version("9"), version("10")
+    assert newer(nine, ten) is newer(ten, nine) is ten
+    for other in (None, version("x1"), version("11", uid="another")):
+        assert newer(nine, other) is nine
 
 
 def test_a_node_that_does_not_exist_is_named(api: Api) -> None:
@@ -179,6 +207,25 @@ def test_an_event_outlives_trouble_and_the_interrupts_of_a_run(
     query = {"fieldSelector": f"involvedObject.uid={cluster.node}"}
     (event,) = cluster.api.get(collection_path("events"), query)["items"]
     assert event["message"] == "All is well."
+
+
+def test_events_that_are_forbidden_are_only_logged_from_then_on(
+    simulation: ApiServer, cluster: Cluster
+) -> None:
+    simulation.faults.add(Fault("POST", "/events", status=403, times=None))
+    lines: list[str] = []
+    handler = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
+    simulation.requests.clear()
+    recorder = EventRecorder(cluster.api, cluster.node)
+    recorder.record("Normal", "First", "one")
+    assert simulation.requests.wait_for(lambda each: each.path.endswith("/events"), PATIENCE_S)
+    cluster.signal.wait(lambda: len(lines) > 0, Deadline.after(PATIENCE_S), every=0.02)
+    recorder.record("Normal", "Second", "two")
+    recorder.close(PATIENCE_S)
+    logger.remove(handler)
+    assert "could not be recorded (First)" in lines[0]
+    assert lines[1:] == ["Event Second (only logged): two"]
+    assert sum(each.path.endswith("/events") for each in simulation.requests.all()) == 1
 
 
 def test_events_that_cannot_be_recorded_hold_nobody_up(simulation: ApiServer, cluster: Cluster) -> None:

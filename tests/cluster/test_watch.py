@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,86 @@ def test_the_state_is_read_as_a_whole_from_time_to_time(
     options = WatchOptions(stream_s=1, silence_s=0.5, relist_s=0.5, shortest_backoff_s=0.5)
     with watch_node_meta(hostile_api, "gpu-1", signal, options) as watch:
         see(watch, signal, "second")
+
+
+def test_an_object_that_is_known_is_not_read_first(
+    hostile: HostileServer, hostile_api: Api, signal: Signal
+) -> None:
+    hostile.label(layout="first")
+    known = Node.from_json(hostile.node())
+    hostile.label(layout="second")
+    with watch_node(hostile_api, "gpu-1", signal, QUICK, known=known) as watch:
+        assert watch.synced
+        signal.wait_for(
+            lambda: watch.sole is not None and watch.sole.meta.labels["layout"] == "second",
+            Deadline.after(SOON_S),
+            "not seen",
+            reason=Reason.API_ERROR,
+        )
+    assert "watch=true" in hostile.requests[0][1]
+
+
+@pytest.mark.parametrize("also", ["watch only", "list too"])
+def test_what_must_not_be_watched_is_read_again_and_again(
+    hostile: HostileServer, hostile_api: Api, signal: Signal, also: str
+) -> None:
+    """Where the list is forbidden as well, the object is read by itself, which is another verb."""
+
+    def forbid(exchange: Exchange) -> bool:
+        watching = exchange.query.get("watch") == "true"
+        alone = exchange.path == "/api/v1/nodes/gpu-1"
+        if alone and hostile.exists:
+            exchange.answer(200, hostile.node())
+        elif alone:
+            exchange.refuse(404, "NotFound", "no such node")
+        elif not granted.is_set() and (watching or also == "list too"):
+            exchange.refuse(403, "Forbidden", "nodes is forbidden")
+        else:
+            return False
+        return True
+
+    granted = threading.Event()
+    hostile.always = forbid
+    hostile.label(layout="first")
+    options = WatchOptions(stream_s=1, relist_s=0.5, poll_s=0.05, shortest_backoff_s=5)
+    with log() as lines, watch_node_meta(hostile_api, "gpu-1", signal, options) as watch:
+        watch.wait_synced(Deadline.after(SOON_S))
+        for layout in ("second", "third"):
+            hostile.label(layout=layout)
+            see(watch, signal, layout)
+        hostile.exists = False
+        see(watch, signal, None)
+        assert watch.problem is None
+        granted.set()
+        soon = len(hostile.requests)
+        signal.wait(
+            lambda: any("watch=true" in path for _, path in hostile.requests[soon:]),
+            Deadline.after(SOON_S),
+            every=0.05,
+        )
+        hostile.exists = True
+        hostile.label(layout="fourth")
+        see(watch, signal, "fourth")
+    assert [line for line in lines if "must not be watched" in line] == lines[:1]
+
+
+def test_a_server_in_trouble_is_asked_less_and_less_often_and_not_in_step(
+    hostile: HostileServer, hostile_api: Api, signal: Signal
+) -> None:
+    def refuse(exchange: Exchange) -> bool:
+        at.append(time.monotonic())
+        exchange.refuse(503, "ServiceUnavailable", "down")
+        return True
+
+    at: list[float] = []
+    hostile.always = refuse
+    options = WatchOptions(shortest_backoff_s=0.1, longest_backoff_s=0.8)
+    with watch_node_meta(hostile_api, "gpu-1", signal, options):
+        signal.wait(lambda: len(at) > 6, Deadline.after(SOON_S), every=0.05)
+    pauses = [after - before for before, after in pairwise(at)]
+    for pause, longest in zip(pauses, (0.1, 0.2, 0.4, 0.8, 0.8, 0.8), strict=False):
+        assert longest / 2 <= pause < longest + 0.2
+    assert len({round(pause, 3) for pause in pauses[3:]}) > 1
 
 
 def test_a_node_that_goes_and_comes_is_followed(

@@ -19,6 +19,7 @@ from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import CONFIGMAPS, EVENTS, NODES, PODS
 from mig_manager.simulation.workloads import NAMESPACE as WORKLOADS
 from mig_manager.simulation.world import CONFIG_KEY, CONFIG_MAP, NAMESPACE, SimulatedCluster
+from tests.daemon.audit import foreign_writes
 from tests.daemon.history import History
 
 CONFIG = "nvidia.com/mig.config"
@@ -82,10 +83,16 @@ class GpuNode:
         self.first_labels = self.labels
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
         if self.runs:
             self.kill()
-        self.cluster.__exit__(*exc)
+        self.cluster.__exit__(kind, *exc)
+        if kind is None:
+            self._audit()
+
+    def _audit(self) -> None:
+        """In no test does the daemon write anything on a Node but what is its own."""
+        assert foreign_writes(self.cluster.api.requests.all(), self.cluster.node) == []
 
     # The daemon.
 
@@ -132,6 +139,7 @@ class GpuNode:
         self.history.forget()
         self._log_from = len(self.log.read_text())
         self._events_before = {each["metadata"]["name"] for each in self.cluster.store.list(EVENTS)[0]}
+        self._audit()
         self.cluster.api.requests.clear()
         self.cluster.gpus.record_calls()
 
@@ -241,7 +249,9 @@ class GpuNode:
         return [
             f"{each.verb} {each.resource}"
             for each in self.cluster.api.requests.all()
-            if "kube" not in each.user_agent and each.method != "GET" and each.resource != "events"
+            if "kube" not in each.user_agent
+            and each.method != "GET"
+            and each.resource not in ("events", "selfsubjectaccessreviews")
         ]
 
     # Waiting.

@@ -82,7 +82,8 @@ def test_an_api_server_that_is_away_for_a_while_only_delays_a_run(
 def test_a_label_that_is_set_while_a_watch_breaks_is_acted_on(
     node: GpuNode, other: str, trouble: Trouble
 ) -> None:
-    node.eventually(lambda: node.cluster.api.disturb_watches(trouble) >= 2, "both watches are open")
+    node.eventually(lambda: node.cluster.api.watches >= 2, "both watches are open")
+    assert node.cluster.api.disturb_watches(trouble) >= 2
     node.becomes(other)
     assert node.runs
 
@@ -91,7 +92,8 @@ def test_a_label_that_is_set_while_a_watch_is_silent_is_acted_on(make_node: Make
     node = make_node()
     node.start(MIG_MANAGER_WATCH_SECONDS="1")
     node.becomes("small")
-    node.eventually(lambda: node.cluster.api.disturb_watches("silent") >= 2)
+    node.eventually(lambda: node.cluster.api.watches >= 2, "both watches are open")
+    assert node.cluster.api.disturb_watches("silent") >= 2
     node.becomes("balanced")
 
 

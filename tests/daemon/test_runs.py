@@ -170,3 +170,28 @@ def test_a_node_that_is_deleted_and_created_anew_is_managed_again(node: GpuNode)
     node.cluster.store.delete(NODES, None, node.cluster.node)
     node.cluster.store.create(NODES, {"metadata": meta, **fresh})
     node.wait(lambda: node.state == "success", "the state on the new Node")
+
+
+def test_a_change_takes_at_most_twelve_requests_and_each_phase_is_written_at_most_once(node: GpuNode) -> None:
+    node.becomes("small")
+    node.wait_event("Applied", "small")
+    node.wait_requests(lambda each: "mig-manager/layouts" in str(each.body))
+    node.forget()
+    node.becomes("balanced")
+    node.wait_event("Applied", "balanced")
+    asked = [
+        f"{each.verb} {each.resource}"
+        for each in node.cluster.api.requests.all()
+        if each.user_agent == "mig-manager" and "PartialObject" not in each.accept
+    ]
+    assert sorted(each for each in asked if "configmaps" not in each) == [
+        "create events",
+        "create events",
+        "delete pods",
+        "list pods",
+        *["patch nodes"] * 6,
+        "watch nodes",
+        "watch pods",
+    ]
+    said = [each for each in node.history.phases if each != "Done"]
+    assert said == ["Validating", "Cordoning", "PausingOperands", "Applying", "ResumingOperands"]

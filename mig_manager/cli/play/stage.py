@@ -17,6 +17,7 @@ from typing import IO, Self, TypeVar
 from mig_manager.cli.errors import InputError
 from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.objects import JsonObject
+from mig_manager.cluster.selection import Selection
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import ObjectWatch
 from mig_manager.daemon.settings import Settings, environment_name
@@ -253,7 +254,7 @@ class Stage:
         parse: Callable[[JsonObject], JsonObject] = lambda obj: obj,
     ) -> ObjectWatch[JsonObject]:
         path = collection_path(plural, namespace=namespace)
-        return ObjectWatch(self.api, path, parse, self.signal, title=f"the {plural}")
+        return ObjectWatch(Selection(self.api, path, title=f"the {plural}"), parse, self.signal)
 
     def _node_changed(self, node: JsonObject) -> JsonObject:
         self._versions.put((time.monotonic(), node))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from mig_manager.simulation.api.calls import Call
-from mig_manager.simulation.api.status import StatusError, details_of, qualified
+from mig_manager.simulation.api.status import StatusError, bad_request, details_of, qualified
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import (
     CLUSTER_ROLE_BINDINGS,
@@ -19,6 +20,17 @@ from mig_manager.simulation.resources import (
 from mig_manager.simulation.store import MemoryStore
 
 MASTERS = "system:masters"
+_OF_COLLECTIONS = ("list", "watch", "deletecollection")
+_BASIC_USER: Object = {
+    "verbs": ["create"],
+    "apiGroups": ["authorization.k8s.io"],
+    "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
+}
+"""What everybody may do who is known at all."""
+_DISCOVERY: Object = {
+    "verbs": ["get"],
+    "nonResourceURLs": ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*"],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +82,26 @@ def authenticate(header: str, tokens: Mapping[str, User] | None, anonymous: User
 def access_of(call: Call, user: User) -> Access:
     """What a call needs."""
     resource = f"{call.resource.plural}/{call.subresource}" if call.subresource else call.resource.plural
-    return Access(user, call.verb, call.resource.group, resource, call.namespace or "", call.name)
+    return Access(user, call.verb, call.resource.group, resource, call.namespace or "", _named(call))
+
+
+def _named(call: Call) -> str:
+    """The object that a call is about; a field selector for one name counts as that name."""
+    if call.name or call.verb not in _OF_COLLECTIONS:
+        return call.name
+    selector = re.search(r"(?:^|,)metadata\.name==?([^,]+)", call.query.get("fieldSelector", ""))
+    return selector[1] if selector else ""
 
 
 def forbidden(call: Call, access: Access) -> StatusError:
     """403 as the API server words it."""
-    name = f' "{call.name}"' if call.name else ""
+    name = f' "{access.name}"' if access.name else ""
     scope = f'in the namespace "{access.namespace}"' if access.namespace else "at the cluster scope"
     message = (
         f'{qualified(call.resource)}{name} is forbidden: User "{access.user.name}" cannot {access.verb} '
         f'resource "{access.resource}" in API group "{access.group}" {scope}'
     )
-    return StatusError(403, "Forbidden", message, details=details_of(call.resource, call.name))
+    return StatusError(403, "Forbidden", message, details=details_of(call.resource, access.name))
 
 
 def stored_rbac(store: MemoryStore) -> Authorizer:
@@ -102,11 +122,15 @@ def review(store: MemoryStore, call: Call, body: Object, user: User, authorizer:
     if call.resource.kind == "SelfSubjectReview":
         status = {"userInfo": {"username": user.name, "groups": list(user.groups)}}
     elif call.resource.kind == "SelfSubjectRulesReview":
+        if not spec.get("namespace"):
+            raise bad_request("no namespace on request")
         everything = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
         own = authorizer is None or MASTERS in user.groups
-        rules = everything if own else list(_rules(store, user, spec.get("namespace") or ""))
-        status = {"resourceRules": rules, "nonResourceRules": [], "incomplete": False}
+        rules = everything if own else [_BASIC_USER, *_rules(store, user, spec["namespace"])]
+        status = {"resourceRules": rules, "nonResourceRules": [_DISCOVERY], "incomplete": False}
     else:
+        if not spec.get("resourceAttributes"):
+            raise bad_request("the simulation knows reviews with resourceAttributes only")
         status = {"allowed": authorizer is None or authorizer(_asked(spec, user))}
     return {
         "kind": call.resource.kind,

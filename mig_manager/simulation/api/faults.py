@@ -127,6 +127,8 @@ class Request:
     group: str
     namespace: str
     name: str
+    body: Object | None = None
+    """Of a request that writes."""
     at: float = field(default_factory=time.monotonic)
     """`time.monotonic()` when the answer began."""
 
@@ -148,6 +150,21 @@ class RequestLog:
         """Everything since the start or the last `clear`."""
         with self._changed:
             return tuple(self._held)
+
+    def used(self, user: str) -> frozenset[tuple[str, str]]:
+        """Verb and resource of every request of that user that was let through."""
+        return self._accesses(user, lambda status: status != 403)
+
+    def denied(self, user: str) -> frozenset[tuple[str, str]]:
+        """The same of those that were answered with 403."""
+        return self._accesses(user, lambda status: status == 403)
+
+    def _accesses(self, user: str, counts: Callable[[int], bool]) -> frozenset[tuple[str, str]]:
+        return frozenset(
+            (each.verb, each.resource)
+            for each in self.all()
+            if each.user == user and each.verb and counts(each.status)
+        )
 
     def clear(self) -> None:
         """Forget."""

@@ -56,6 +56,7 @@ class _Exchange:
         self.request = request
         self.user: User | None = None
         self.call: Call | None = None
+        self.body: Object | None = None
         self._log = log
 
     def record(self, status: int) -> None:
@@ -77,6 +78,7 @@ class _Exchange:
                 group=access.group if access else "",
                 namespace=access.namespace if access else "",
                 name=access.name if access else "",
+                body=self.body,
             )
         )
 
@@ -94,6 +96,11 @@ class Handler:
         self._workers = workers
         self._streams: set[Stream] = set()
         self._stopping = asyncio.Event()
+
+    @property
+    def watches(self) -> int:
+        """How many streams are open."""
+        return len(self._streams)
 
     def wake(self) -> None:
         """The store has changed."""
@@ -168,6 +175,7 @@ class Handler:
             return await self._watch(exchange, call, fault)
         media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         body = read_body(media, await request.read())
+        exchange.body = body if isinstance(body, dict) else None
         if call.resource in REVIEWS:
             reviewed = review(self._store, call, _object(body), exchange.user, self._rules.authorizer)
             return _json(201, reviewed)

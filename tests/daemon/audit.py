@@ -1,0 +1,36 @@
+"""What the daemon has written, held against what is its own to write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from mig_manager.simulation.api.faults import Request
+from mig_manager.simulation.objects import Object
+
+_OWN_LABELS = ("nvidia.com/mig.config.state", "nvidia.com/gpu.deploy.")
+_OWN_ANNOTATIONS = ("mig-manager/",)
+_OWN = {"metadata": {"labels", "annotations", "resourceVersion"}, "spec": {"unschedulable"}}
+
+
+def foreign_writes(requests: Iterable[Request], node: str) -> list[str]:
+    """What the daemon has written, or wanted to, of Nodes beyond its own keys of its own Node."""
+    return [
+        found
+        for each in requests
+        if each.user_agent == "mig-manager" and each.method != "GET" and each.resource.startswith("nodes")
+        for found in _foreign(each, node)
+    ]
+
+
+def _foreign(request: Request, node: str) -> Iterator[str]:
+    at = f"{request.method} {request.path}"
+    if request.method != "PATCH" or request.content_type != "application/merge-patch+json":
+        yield f"{at} as {request.content_type}"
+    if request.name != node:
+        yield f"{at}: another Node"
+    body: Object = request.body or {}
+    for part, held in body.items():
+        yield from (f"{at}: {part}.{key}" for key in set(held) - _OWN.get(part, set()))
+    meta = body.get("metadata", {})
+    for kind, own in (("labels", _OWN_LABELS), ("annotations", _OWN_ANNOTATIONS)):
+        yield from (f"{at}: {kind} {key}" for key in meta.get(kind, {}) if not key.startswith(own))
