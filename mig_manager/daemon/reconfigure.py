@@ -85,7 +85,6 @@ class Run:
         self._failed_in: Phase | None = None
         self._moves = 0
         self._tenants: Tenants | None = None
-        self._resources: Advertised | None = None
         self.wish: Wish | None = None
         """What the run is about; None until the hardware has been read."""
         self._clients: GpuClients | None = None
@@ -309,7 +308,6 @@ class Run:
     def _make_way(self) -> None:
         """Whoever came although the node was cordoned leaves too; at the end it is cordoned, and nobody is left."""
         assert self._tenants is not None
-        assert self._resources is not None
         while True:
             self._drain()
             self._free()

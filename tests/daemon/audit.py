@@ -22,6 +22,18 @@ def foreign_writes(requests: Iterable[Request], node: str) -> list[str]:
     ]
 
 
+def _foreign_status(at: str, body: Object) -> Iterator[str]:
+    """Resources of MIG devices may be taken out, no more."""
+    status = body.get("status", {})
+    yield from (
+        f"{at}: {part}" for part in (set(body) - {"status"}) | (set(status) - {"capacity", "allocatable"})
+    )
+    for part, held in status.items():
+        for name, value in held.items():
+            if value is not None or not name.startswith("nvidia.com/mig-"):
+                yield f"{at}: {part} {name}"
+
+
 def _foreign(request: Request, node: str) -> Iterator[str]:
     at = f"{request.method} {request.path}"
     if request.method != "PATCH" or request.content_type != "application/merge-patch+json":
@@ -29,6 +41,9 @@ def _foreign(request: Request, node: str) -> Iterator[str]:
     if request.name != node:
         yield f"{at}: another Node"
     body: Object = request.body or {}
+    if request.resource == "nodes/status":
+        yield from _foreign_status(at, body)
+        return
     for part, held in body.items():
         yield from (f"{at}: {part}.{key}" for key in set(held) - _OWN.get(part, set()))
     meta = body.get("metadata", {})
