@@ -31,7 +31,11 @@ def refuse_lasting_clients(site: Site, labels: Mapping[str, str], plan: NodePlan
         return
     stopped = [one for one in site.operands if one not in lasting]
     query = {"fieldSelector": f"spec.nodeName={site.node.name}"}
-    answer = site.api.get(collection_path("pods"), query, deadline=Deadline.after(_PATIENCE))
+    answer = site.api.get(
+        collection_path("pods", namespace=site.permissions.pods_namespace),
+        query,
+        deadline=Deadline.after(_PATIENCE),
+    )
     pods = [Pod.from_json(item) for item in answer.get("items") or ()]
     held = [pod for pod in operand_pods(pods, lasting) if not any(one.stops(pod) for one in stopped)]
     if not held:

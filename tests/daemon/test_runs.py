@@ -174,11 +174,11 @@ def test_a_node_that_is_deleted_and_created_anew_is_managed_again(node: GpuNode)
 
 def test_a_change_takes_at_most_twelve_requests_and_each_phase_is_written_at_most_once(node: GpuNode) -> None:
     node.becomes("small")
-    node.wait_event("Applied", "small")
+    node.wait_requests(lambda each: (each.body or {}).get("reason") == "Applied")
     node.wait_requests(lambda each: "mig-manager/layouts" in str(each.body))
     node.forget()
     node.becomes("balanced")
-    node.wait_event("Applied", "balanced")
+    node.wait_requests(lambda each: (each.body or {}).get("reason") == "Applied")
     asked = [
         f"{each.verb} {each.resource}"
         for each in node.cluster.api.requests.all()
