@@ -97,9 +97,7 @@ class GpuClients:
             self._stop(last)
 
     def _stop(self, operands: Sequence[Operand]) -> None:
-        self._report.change(
-            Phase.PAUSING_OPERANDS, partial(self._pause, operands), known=self._resources.node
-        )
+        self._report.change(Phase.PAUSING_OPERANDS, partial(self._pause, operands))
         assert self._report.journal is not None
         paused = paused_operands(operands, self._report.journal.operands)
         self._site.signal.wait_for(
@@ -143,7 +141,6 @@ class GpuClients:
             self._report.change(
                 Phase.RESUMING_OPERANDS,
                 lambda node: NodeChange(labels=resume(node.meta.labels, paused)),
-                known=self._resources.node,
             )
             if journal is not None:
                 self._report.journal = replace(journal, operands={})
