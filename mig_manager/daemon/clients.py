@@ -139,7 +139,8 @@ class GpuClients:
         )
         if paused:
             self._report.change(
-                Phase.RESUMING_OPERANDS, lambda node: NodeChange(labels=resume(node.meta.labels, paused))
+                Phase.RESUMING_OPERANDS,
+                lambda node: NodeChange(labels=resume(node.meta.labels, paused)),
             )
             if journal is not None:
                 self._report.journal = replace(journal, operands={})

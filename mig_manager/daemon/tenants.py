@@ -33,7 +33,7 @@ def nobody(plan: NodePlan) -> Collection[str]:
 
 
 def drain_options(site: Site) -> DrainOptions:
-    """How to drain, by the settings and what is permitted."""
+    """How to drain, by the settings."""
     settings, permissions = site.settings, site.permissions
     return DrainOptions(
         mode=DrainMode(permissions.drain_mode),
