@@ -113,9 +113,9 @@ def demo(
 
 def _models(gpus: str) -> tuple[GpuModel, ...]:
     """The GPUs of the node; at least one of them must have MIG."""
-    from mig_manager.planning.catalogue import parse_gpus
+    from mig_manager.cli.hardware import gpus_of
 
-    models = parse_gpus(gpus)
+    models = gpus_of("--gpus", gpus)
     if all(model.geometry is None for model in models):
         raise InputError(
             f"--gpus {gpus}: none of these GPUs has MIG, so there is nothing to show; add one that has, such as "

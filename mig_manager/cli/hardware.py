@@ -145,11 +145,23 @@ def _words(command: str) -> tuple[str, ...]:
     return words
 
 
-@contextmanager
-def _simulated_state(simulate: str | None, state: Path | None) -> Iterator[Path]:
+def gpus_of(option: str, text: str) -> tuple[GpuModel, ...]:
+    """The GPUs that an option names, such as `4xH100-80GB-HBM3,1xA30`.
+
+    Raises:
+        InputError: it cannot be read; names the option.
+    """
     from mig_manager.planning.catalogue import parse_gpus
 
-    wanted = parse_gpus(simulate) if simulate is not None else None
+    try:
+        return parse_gpus(text)
+    except MigManagerError as error:
+        raise InputError(f"{option} {shlex.quote(text)}: {error.message}") from error
+
+
+@contextmanager
+def _simulated_state(simulate: str | None, state: Path | None) -> Iterator[Path]:
+    wanted = gpus_of("--simulate", simulate) if simulate is not None else None
     if state is None:
         with tempfile.TemporaryDirectory(prefix="mig-manager-") as directory:
             path = Path(directory, "gpus.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -100,6 +101,9 @@ def command_line(arguments: Sequence[str]) -> int:
 
 def main() -> None:
     """The console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name in a layout file may hold characters that this terminal has no code for.
+        sys.stdout.reconfigure(errors="backslashreplace")
     sys.exit(command_line(sys.argv[1:]))
 
 

@@ -124,7 +124,7 @@ class Agent:
             # Without a label there is no wish, but an unfinished run may have things to put back.
             if layout or JOURNAL_ANNOTATION in meta.annotations:
                 self._reconfigure(meta, layout)
-            if not self._stopping and not self._asked():
+            if not self._stopping and self._node() is not None and not self._asked():
                 self._let_go(meta)
         if not self._stopping and self._may_publish(meta):
             self._publish_layouts(meta)

@@ -20,6 +20,7 @@ from mig_manager.daemon.status import (
     Phase,
     State,
     Status,
+    fitting,
     gpus_annotation,
     now,
 )
@@ -104,7 +105,7 @@ class Report:
         """Say where the run stands, and what it waits for."""
         self.phase = phase
         self.said = True
-        change = self._status(State.PENDING, phase, message=message)
+        change = self._status(State.PENDING, phase, message=None if message is None else fitting(message))
         self.node = self._client.patch(change, deadline=self._deadline())
 
     def change(self, phase: Phase, compute: Callable[[Node], NodeChange]) -> None:
@@ -142,6 +143,8 @@ class Report:
         The journal stays where it still holds something to put back. Nothing is sent when nothing is new.
         A success is not said where the label asks for another layout already (`superseded`).
         """
+        if outcome.message is not None:
+            outcome = replace(outcome, message=fitting(outcome.message))
         journal = self.journal
         unfinished = journal is not None and bool(journal.operands or (journal.cordoned and not uncordon))
         if unfinished and outcome.message is not None:

@@ -62,6 +62,10 @@ class Origin(StrEnum):
         return list(Origin).index(self)
 
 
+_LONGEST_MESSAGE = 8192
+"""Letters. All annotations of a Node together may have 256 KiB, and a letter up to 12 bytes in JSON."""
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """The status annotation. Times are RFC 3339 in UTC, such as 2026-03-01T12:00:00Z."""
@@ -117,6 +121,12 @@ class Outcome:
     def of(cls, error: MigManagerError, phase: Phase) -> Outcome:
         """The outcome of a run that ended with that error in that phase."""
         return cls(State.FAILED, error.reason, error.message, phase)
+
+
+def fitting(message: str) -> str:
+    """A message that fits into the status annotation."""
+    rest = len(message) - _LONGEST_MESSAGE
+    return f"{message[:_LONGEST_MESSAGE]}... and {rest} letters more" if rest > 0 else message
 
 
 def now() -> str:

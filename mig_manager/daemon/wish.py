@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from loguru import logger
 
 from mig_manager.daemon.books import BookSource, BookState
 from mig_manager.daemon.status import Origin
@@ -14,6 +17,10 @@ from mig_manager.layouts.layout import Layout, NodeTarget
 from mig_manager.planning.offers import offers
 from mig_manager.planning.planner import plan_node
 from mig_manager.planning.state import Inventory
+
+_LABEL_VALUE = re.compile("[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_MOST_NAMES = 500
+"""More would not fit on a Node, and planning for each of them takes a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +91,20 @@ class Wishes:
         return self._user.read(), self._default_state(), self._offered
 
     def feasible(self) -> list[str]:
-        """The names that this node can take now, sorted; empty while the user's file is unusable."""
+        """The names that its label can hold and this node can take now, sorted.
+
+        Empty while the user's file is unusable. Of very many names only the first are looked at.
+        """
         assert self._inventory is not None
         if self._user.read().problem is not None:
             return []
-        names = {name for _, book in self._books() for name in book.layouts}
-        return sorted(name for name in names if self._possible(name, self._inventory))
+        all_names = dict.fromkeys(name for _, book in self._books() for name in book.layouts)
+        names = [name for name in all_names if _LABEL_VALUE.fullmatch(name)]
+        if len(names) > _MOST_NAMES:
+            logger.warning(
+                "There are {} layouts; only the first {} are listed on the Node", len(names), _MOST_NAMES
+            )
+        return sorted(name for name in names[:_MOST_NAMES] if self._possible(name, self._inventory))
 
     def _possible(self, name: str, inventory: Inventory) -> bool:
         try:

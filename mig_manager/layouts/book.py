@@ -18,11 +18,12 @@ from mig_manager.layouts.layout import (
     PciFilter,
     Source,
 )
-from mig_manager.layouts.models import same_model
+from mig_manager.layouts.models import model_words, same_model
 from mig_manager.layouts.selectors import parse_bus_id, parse_uuid
 from mig_manager.layouts.suggest import nearest
 
 _SHOWN_NAMES = 40
+_SHOWN_FILTERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,10 @@ class LayoutBook:
         near = nearest(name, self.layouts)
         names = [*near, *(other for other in self.layouts if other not in near)]
         more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-        valid = ", ".join(names[:_SHOWN_NAMES]) + more
+        valid = ", ".join(map(clipped, names[:_SHOWN_NAMES])) + more
         raise MigManagerError(
             Reason.UNKNOWN_LAYOUT,
-            f"layout {clipped(name)} is not in {self.file}{hint(near) or '.'} Valid names: {valid}",
+            f"layout {clipped(name)} is not in {self.file}{hint(map(clipped, near)) or '.'} Valid names: {valid}",
         )
 
     def merged_over(self, generated: LayoutBook) -> LayoutBook:
@@ -87,7 +88,7 @@ def resolve(layout: Layout, gpus: Sequence[GpuIdentity]) -> NodeTarget:
             if (other.mig_enabled, other.devices) != (target.mig_enabled, target.devices):
                 problems.append((entry.source, _conflict(target, other)))
     if not problems and not chosen and not satisfied:
-        problems.append((layout.source, _nothing_selected(gpus)))
+        problems.append((layout.source, _nothing_selected(layout, gpus)))
     if problems:
         lines = (f"{source}: layout {clipped(layout.name)}: {problem}" for source, problem in problems)
         raise MigManagerError(Reason.INVALID_LAYOUT, "\n".join(lines))
@@ -163,13 +164,22 @@ def _conflict(target: GpuTarget, other: GpuTarget) -> str:
     )
 
 
-def _nothing_selected(gpus: Sequence[GpuIdentity]) -> str:
+def _nothing_selected(layout: Layout, gpus: Sequence[GpuIdentity]) -> str:
     if not gpus:
         return "there is no GPU on this node"
     models = dict.fromkeys(
         f"{gpu.model} (0x{gpu.device_id:08X}{'' if gpu.mig_capable else ', without MIG'})" for gpu in gpus
     )
-    return f"no entry selects any GPU of this node; it has {', '.join(models)}"
+    asked = [str(wanted) for entry in layout.entries for wanted in (*entry.device_filter, *entry.gpu_models)]
+    asked = [clipped(wanted) for wanted in dict.fromkeys(asked)]
+    more = f" and {len(asked) - _SHOWN_FILTERS} more" if len(asked) > _SHOWN_FILTERS else ""
+    filters = f"; the layout is for {', '.join(asked[:_SHOWN_FILTERS])}{more}" if asked else ""
+    words = {" ".join(model_words(gpu.model)): gpu.model for gpu in gpus}
+    wishes = (model for entry in layout.entries for model in entry.gpu_models)
+    near = dict.fromkeys(
+        words[text] for wish in wishes for text in nearest(" ".join(model_words(wish)), words, 1)
+    )
+    return f"no entry selects any GPU of this node; it has {', '.join(models)}{filters}{hint(near)}"
 
 
 def _wish(target: GpuTarget) -> str:

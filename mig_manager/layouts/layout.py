@@ -28,6 +28,11 @@ class PciFilter:
     """Such as 0x20B210DE."""
     subsystem_id: int | None = None
 
+    def __str__(self) -> str:
+        """As a layout file has it: `0x20B210DE`, `0x20B210DE:0x146310DE`."""
+        ids = (self.device_id, self.subsystem_id)
+        return ":".join(f"0x{number:08X}" for number in ids if number is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class LayoutEntry:

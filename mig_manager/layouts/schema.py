@@ -24,6 +24,7 @@ _ENTRY_KEYS = ("devices", "device-filter", "gpu-model", "mig-enabled", "mig-devi
 _MOST_DEVICES = 99
 _TRUE = frozenset({"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y"})
 _FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF", "n", "N"})
+_MODEL_NAME = re.compile("[A-Za-z]{1,3}[0-9]{2,4}(?![0-9A-Fa-f])")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,5}")
 _COUNT = re.compile(r"[0-9]{1,6}")
 _DEVICES = "all, or a list of GPU indices, UUIDs (GPU-...) and PCI bus ids"
@@ -292,6 +293,7 @@ def _device_hint(text: str) -> str:
 
 def _filter_hint(text: str) -> str:
     guess = guess_filter(text)
-    if guess is None and re.search("[g-wyzG-WYZ]", text):
+    # Hex digits too can spell a model (A100, B200), and no device id of a GPU with MIG begins with a letter.
+    if _MODEL_NAME.match(text.strip()) or (guess is None and re.search("[g-wyzG-WYZ]", text)):
         return "; a model name belongs in gpu-model"
     return hint([guess] if guess else [])

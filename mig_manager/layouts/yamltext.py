@@ -162,7 +162,11 @@ def _syntax_fault(error: yaml.MarkedYAMLError, text: str, file: str) -> LayoutFi
     lines = text.splitlines()
     if 0 < line <= len(lines) and lines[line - 1][column - 1 : column] == "\t":
         problem = "a tab cannot indent; use spaces"
+    elif problem.startswith("mapping values are not allowed"):
+        problem = "a ':' after what cannot be a key; is one missing, or an indentation wrong, in this line or above it?"
     context = f" {error.context}" if error.context else ""
+    if error.context and error.context_mark and error.context_mark.line + 1 != line:
+        context += f" that begins on line {error.context_mark.line + 1}"
     return _fault(file, line, f"column {column}: not valid YAML{context}: {problem}")
 
 

@@ -141,14 +141,14 @@ def parse_gpus(text: str) -> tuple[GpuModel, ...]:
         if match is None:
             raise MigManagerError(
                 Reason.INVALID_LAYOUT,
-                f"{text!r}: {part.strip()!r} names no GPU; write COUNTxMODEL, such as 8xA100-SXM4-80GB, "
+                f"{part.strip()!r} names no GPU; write COUNTxMODEL, such as 8xA100-SXM4-80GB, "
                 "and commas between several",
             )
         count = int(match["count"] or 1)
         if count < 1 or len(gpus) + count > _MOST_GPUS:
             raise MigManagerError(
                 Reason.INVALID_LAYOUT,
-                f"{text!r}: {part.strip()!r} makes {len(gpus) + count} GPUs; a node has 1 to {_MOST_GPUS}",
+                f"{part.strip()!r} makes {len(gpus) + count} GPUs; a node has 1 to {_MOST_GPUS}",
             )
         gpus.extend([find_model(match["name"])] * count)
     return tuple(gpus)

@@ -73,10 +73,15 @@ CASES = {
     ),
     "no entry selects a GPU": Case(
         layout('{devices: all, device-filter: "0x233010DE", mig-enabled: false}'),
-        ("no entry selects any GPU", "0x20B210DE"),
+        ("no entry selects any GPU", "0x20B210DE", "the layout is for 0x233010DE"),
     ),
     "malformed filter": Case(
         layout('{devices: all, device-filter: "20B2", mig-enabled: false}'), ("20B2", "0x20B"), line=4
+    ),
+    "model as a filter": Case(
+        layout("{devices: all, device-filter: [A100, H100], mig-enabled: false}"),
+        ("found A100", "found H100", "a model name belongs in gpu-model"),
+        line=4,
     ),
     "duplicate keys": Case(
         HEAD + "  wanted:\n    - {devices: all, mig-enabled: false}\n  wanted: []\n", ("wanted",), line=5

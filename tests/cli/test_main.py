@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 from tests.cli.conftest import MAIN, Cli
 
@@ -57,6 +58,19 @@ def test_a_reader_that_goes_away_ends_nothing_but_the_printing() -> None:
             assert (done.returncode, done.stderr) == (0, "")
     finally:
         os.close(say)
+
+
+def test_a_name_that_the_terminal_has_no_code_for_is_printed_all_the_same(tmp_path: Path) -> None:
+    layouts = tmp_path / "layouts.yaml"
+    layouts.write_text("version: v1\nmig-configs: {größe: [{devices: all, mig-enabled: false}]}\n", "utf-8")
+    done = subprocess.run(
+        [*MAIN, "plan", "--simulate", "1xA30", "-f", str(layouts), "-c", "größe"],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"gr\xf6\xdfe: nothing to do" in done.stdout
 
 
 def test_ctrl_c_ends_quietly_with_130() -> None:

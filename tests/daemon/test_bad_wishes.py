@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -255,3 +256,22 @@ def test_a_deleted_config_map_does_not_hand_its_names_to_the_generated_layouts(m
     node.becomes("nonsense", "failed")
     assert not node.history.touched
     assert node.allocatable == {"mig-1g.10gb": 4}
+
+
+def test_names_of_any_number_and_length_stop_neither_the_run_nor_its_report(make_node: MakeNode) -> None:
+    off = "[{devices: all, mig-enabled: false}]"
+    many = "".join(f"  layout-{number}: {off}\n" for number in range(600))
+    text = f"version: v1\nmig-configs:\n  größe: {off}\n{many}  ? {'x' * 300_000}\n  : {off}\n"
+    node = make_node(layouts=text)
+    node.start()
+    status = node.becomes("layout-601", "failed")
+    assert status["message"].startswith("layout layout-601 is not in ")
+    assert "did you mean layout-60, " in status["message"]
+    node.eventually(lambda: "mig-manager/layouts" in node.annotations)
+    names = json.loads(node.annotations["mig-manager/layouts"])
+    assert len(names) == 500
+    assert all(len(name) < 64 and name.isascii() for name in names), "a label can hold each of them"
+    node.set_layouts(
+        f"version: v1\nmig-configs:\n  y: [{{{', '.join(f'{c * 50}: 1' for c in 'abcdefgh' * 900)}}}]\n"
+    )
+    node.eventually(lambda: node.status["reason"] == "InvalidLayout")

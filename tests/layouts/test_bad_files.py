@@ -80,6 +80,27 @@ BAD_FILES = [
         f"{HEAD}  x:\n\t- y\n",
         ["4: column 1: not valid YAML while scanning for the next token: a tab cannot indent; use spaces"],
     ),
+    (
+        f"{HEAD}  w: [{OFF}]\n  x\n  - {OFF}\n",
+        [
+            "5: column 3: not valid YAML while scanning a simple key that begins on line 4: "
+            "could not find expected ':'"
+        ],
+    ),
+    (
+        f"{HEAD}  x: y\n    z: 1\n",
+        [
+            "4: column 6: not valid YAML: a ':' after what cannot be a key; is one missing, or an indentation "
+            "wrong, in this line or above it?"
+        ],
+    ),
+    (
+        f'{HEAD}  x: "y\n  z: 1\n',
+        [
+            "5: column 1: not valid YAML while scanning a quoted scalar that begins on line 3: "
+            "found unexpected end of stream"
+        ],
+    ),
     ("[" * 21 + "]" * 21, ["1: nested more than 20 levels deep; layouts need 6"]),
     ("version: v1\x00\n", ["1: column 12: the character U+0000 cannot stand in YAML; is this text?"]),
 ]
@@ -276,7 +297,9 @@ def test_a_bad_entry_is_described_line_by_line(
 
 def test_a_syntax_error_gives_line_and_column_in_one_sentence() -> None:
     (line,) = findings(f"{HEAD}  x:\n    - devices: [0, 1\n      mig-enabled: false\n")
-    assert line.startswith("config.yaml:5: column 18: not valid YAML while parsing a flow sequence: ")
+    assert line.startswith(
+        "config.yaml:5: column 18: not valid YAML while parsing a flow sequence that begins on line 4: "
+    )
 
 
 def test_findings_of_all_layouts_are_reported_together() -> None:

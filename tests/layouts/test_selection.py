@@ -148,7 +148,26 @@ def test_mig_on_without_devices_conflicts_with_mig_off() -> None:
         (
             "2xA100-SXM4-80GB,1xT4",
             [f"devices: all, device-filter: {H100}, {ON}", f"devices: all, gpu-model: A30, {OFF}"],
-            [f"{NOTHING} NVIDIA A100-SXM4-80GB (0x20B210DE), Tesla T4 (0x1EB810DE, without MIG)"],
+            [
+                f"{NOTHING} NVIDIA A100-SXM4-80GB (0x20B210DE), Tesla T4 (0x1EB810DE, without MIG); "
+                f"the layout is for {H100}, A30"
+            ],
+        ),
+        (
+            "1xA30,1xA100-SXM4-80GB",
+            [f"devices: all, gpu-model: [A100-SXM4-81GB, A3O], device-filter: '{A100}:0x146410DE', {ON}"],
+            [
+                f"{NOTHING} NVIDIA A30 (0x20B710DE), NVIDIA A100-SXM4-80GB (0x20B210DE); the layout is for "
+                f"{A100}:0x146410DE, A100-SXM4-81GB, A3O; did you mean NVIDIA A100-SXM4-80GB or NVIDIA A30?"
+            ],
+        ),
+        (
+            "1xT4",
+            [f"devices: all, device-filter: [{', '.join(f'0x{n}10DE' for n in range(2000, 2010))}], {ON}"],
+            [
+                f"{NOTHING} Tesla T4 (0x1EB810DE, without MIG); the layout is for "
+                f"{', '.join(f'0x{n}10DE' for n in range(2000, 2008))} and 2 more"
+            ],
         ),
         (
             "1xT4",
