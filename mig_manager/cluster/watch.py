@@ -62,6 +62,7 @@ class ObjectWatch(Generic[T]):
         *,
         title: str,
         field_selector: str = "",
+        label_selector: str = "",
         metadata_only: bool = False,
         single: bool = False,
         options: WatchOptions | None = None,
@@ -72,7 +73,8 @@ class ObjectWatch(Generic[T]):
         self._parse = parse
         self._signal = signal
         self._title = title
-        self._query = {"fieldSelector": field_selector} if field_selector else {}
+        selectors = {"fieldSelector": field_selector, "labelSelector": label_selector}
+        self._query = {key: value for key, value in selectors.items() if value}
         self._accept, self._accept_list = (METADATA, METADATA_LIST) if metadata_only else (JSON, JSON)
         self._single = single
         self._options = options or WatchOptions()
