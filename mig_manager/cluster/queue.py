@@ -62,7 +62,7 @@ class Scene:
 
     def __str__(self) -> str:
         """`2 of 2 in use by gpu-3, gpu-7; 4 nodes are ahead`."""
-        names = [each.node or "?" for each in self.used]
+        names = sorted(each.node or "?" for each in self.used)
         if len(names) > _MOST_NAMED:
             names[_MOST_NAMED:] = [f"{len(names) - _MOST_NAMED} more"]
         words = f"{len(self.used)} of {self.limit} in use"

@@ -114,7 +114,7 @@ class Slots:
         if self._held is not None:
             return True
         with self._leases.watch(self._signal, self._watching) as watch:
-            watch.wait_synced(Deadline(min(deadline.at, Deadline.after(_FIRST_LOOK_S).at)))
+            watch.wait_synced(Deadline.after(_FIRST_LOOK_S))
 
             def look() -> bool:
                 scene = Scene.of(watch.objects.values(), self._me, self._names)
