@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Selection:
-    """All objects of a collection, those of a field selector, or the one of a name."""
+    """All objects of a collection, those of selectors, or the one of a name."""
 
     def __init__(
         self,
@@ -24,6 +24,7 @@ class Selection:
         *,
         title: str,
         field_selector: str = "",
+        label_selector: str = "",
         name: str = "",
         metadata_only: bool = False,
     ) -> None:
@@ -32,8 +33,9 @@ class Selection:
         self._path = path
         self.title = title
         self.name = name
-        selector = f"metadata.name={name}" if name else field_selector
-        self._query = {"fieldSelector": selector} if selector else {}
+        fields = f"metadata.name={name}" if name else field_selector
+        selectors = {"fieldSelector": fields, "labelSelector": label_selector}
+        self._query = {key: value for key, value in selectors.items() if value}
         self._accept, self._accept_list = (METADATA, METADATA_LIST) if metadata_only else (JSON, JSON)
         self._list_denied: ApiError | None = None
 

@@ -15,6 +15,7 @@ from mig_manager.simulation.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     EVENTS,
+    LEASES,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
@@ -30,6 +31,7 @@ _QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _VALUE = f"({_QUALIFIED})?"
 _CONFIG_KEY = "[-._a-zA-Z0-9]+"
 _MAX_ANNOTATIONS = 256 * 1024
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 _LABEL_TEXT = (
@@ -99,6 +101,15 @@ def type_problem(obj: Object) -> str | None:
         for value in (held or {}).values():
             if not isinstance(value, str):
                 return f"json: cannot unmarshal {_go(value)} into Go struct field {place} of type string"
+    return _time_problem(obj) if obj.get("kind") == "Lease" else None
+
+
+def _time_problem(lease: Object) -> str | None:
+    """A time that is no MicroTime: its parser insists on six digits."""
+    spec = lease.get("spec") or {}
+    for key in ("acquireTime", "renewTime"):
+        if spec.get(key) is not None and not _MICRO_TIME.fullmatch(str(spec[key])):
+            return f'parsing time "{spec[key]}" as "2006-01-02T15:04:05.000000Z07:00": cannot parse it'
     return None
 
 
@@ -247,6 +258,15 @@ def _budget(obj: Object, old: Object | None) -> Iterator[Cause]:
         yield _invalid("spec", "", text)
 
 
+def _lease(obj: Object, old: Object | None) -> Iterator[Cause]:
+    spec = obj.get("spec") or {}
+    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if duration is not None and duration <= 0:
+        yield _invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
+    if transitions is not None and transitions < 0:
+        yield _invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
+
+
 def _event(obj: Object, old: Object | None) -> Iterator[Cause]:
     involved = (obj.get("involvedObject") or {}).get("namespace") or "default"
     namespace = obj["metadata"].get("namespace")
@@ -263,4 +283,5 @@ _CHECKS: Mapping[Resource, Callable[[Object, Object | None], Iterator[Cause]]] =
     REPLICA_SETS: _workload,
     POD_DISRUPTION_BUDGETS: _budget,
     EVENTS: _event,
+    LEASES: _lease,
 }

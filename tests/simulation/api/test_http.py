@@ -23,6 +23,7 @@ from tests.simulation.api.clients import (
     PODS as POD_PATH,
 )
 
+LEASE_PATH = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 _PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 _PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
@@ -207,12 +208,30 @@ _LABEL_ADVICE = (
         ),
         (
             "PUT",
-            "/apis/coordination.k8s.io/v1/namespaces/default/leases/l",
+            f"{LEASE_PATH}/l",
             {"metadata": {"name": "l"}},
             "",
             422,
             "Invalid",
             "metadata.resourceVersion: Invalid value: 0: must be specified for an update",
+        ),
+        (
+            "POST",
+            LEASE_PATH,
+            {"metadata": {"name": "l2"}, "spec": {"leaseDurationSeconds": 0}},
+            "",
+            422,
+            "Invalid",
+            "spec.leaseDurationSeconds: Invalid value: 0: must be greater than 0",
+        ),
+        (
+            "POST",
+            LEASE_PATH,
+            {"metadata": {"name": "l2"}, "spec": {"renewTime": "2026-01-02T03:04:05Z"}},
+            "",
+            400,
+            "BadRequest",
+            'Lease in version "v1" cannot be handled as a Lease: parsing time "2026-01-02T03:04:05Z" as',
         ),
         ("GET", f"{NODES}?labelSelector=a=b=c", None, "", 400, "BadRequest", "unable to parse requirement"),
         ("GET", f"{NODES}?fieldSelector=spec.x=1", None, "", 400, "BadRequest", "field label not supported"),
