@@ -30,7 +30,7 @@ from mig_manager.daemon.services import start_left_behind
 from mig_manager.daemon.settings import Settings, SettingsError, load_settings
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.stale import StaleResources
-from mig_manager.daemon.usage import heed
+from mig_manager.daemon.usage import heed, misspelt
 from mig_manager.daemon.wish import Wishes
 from mig_manager.errors import MigManagerError
 
@@ -55,6 +55,8 @@ def main() -> None:
         sys.stderr.write(f"mig-manager: {error}\n")
         sys.exit(2)
     logger.info("mig-manager {} on node {}, API server {}", __version__, settings.node_name, api.server)
+    for sentence in misspelt(os.environ):
+        logger.warning("{}", sentence)
     serve(settings, api, operands)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from mig_manager import __version__
-from mig_manager.daemon.settings import Settings, environment_name
+from mig_manager.daemon.settings import PREFIX, Settings, environment_name
+from mig_manager.layouts.findings import hint
+from mig_manager.layouts.suggest import nearest
 
 _HEAD = """\
 Usage: nvidia-mig-manager [--help | --version]
@@ -35,6 +37,22 @@ def heed(arguments: Sequence[str]) -> None:
         )
         sys.exit(2)
     sys.exit(0)
+
+
+def misspelt(environment: Iterable[str]) -> list[str]:
+    """A sentence on each variable that is none of the settings but looks like one of them.
+
+    Others that begin alike are somebody else's: Kubernetes makes MIG_MANAGER_SERVICE_HOST of a Service's name.
+    """
+    known = {environment_name(field).removeprefix(PREFIX) for field in Settings.model_fields}
+    sentences = []
+    for name in environment:
+        rest = name.upper().removeprefix(PREFIX)
+        near = nearest(rest, known, 1) if name.upper() != rest and rest not in known else ()
+        if near:
+            meant = hint(PREFIX + word for word in near)
+            sentences.append(f"the environment variable {name} is no setting and changes nothing{meant}")
+    return sentences
 
 
 def usage() -> str:

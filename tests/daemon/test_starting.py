@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mig_manager.daemon.settings import Settings, SettingsError, environment_name, load_settings
+from mig_manager.daemon.usage import misspelt
 from mig_manager.simulation.resources import NODES
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import PATIENCE, GpuNode
@@ -59,6 +60,18 @@ def test_an_argument_is_refused_and_told_where_settings_belong() -> None:
     assert (told.returncode, told.stdout) == (2, "")
     assert "'--config-file'" in told.stderr
     assert "environment variables" in told.stderr
+
+
+def test_a_misspelt_setting_is_told_and_what_kubernetes_sets_is_not() -> None:
+    service = "MIG_MANAGER"
+    others = [f"{service}_SERVICE_HOST", f"{service}_SERVICE_PORT", f"{service}_PORT"]
+    others += [f"{service}_PORT_8080_TCP{end}" for end in ("", "_PROTO", "_PORT", "_ADDR")]
+    known = ["NODE_NAME", "CONFIG_FILE", "MIG_MANAGER_DRAIN_MODE", "mig_manager_drain_mode", "HOME"]
+    assert misspelt([*others, *known]) == []
+    assert misspelt(["MIG_MANAGER_DRAINMODE"]) == [
+        "the environment variable MIG_MANAGER_DRAINMODE is no setting and changes nothing; "
+        "did you mean MIG_MANAGER_DRAIN_MODE?"
+    ]
 
 
 def test_settings_and_credentials_that_do_not_fit_end_it_with_one_message(
