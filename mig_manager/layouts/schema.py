@@ -15,7 +15,7 @@ from mig_manager.layouts.models import model_words
 from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
 from mig_manager.layouts.selectors import guess_filter, parse_bus_id, parse_filter, parse_uuid
 from mig_manager.layouts.suggest import guess_profile, nearest
-from mig_manager.layouts.yamltext import ListNode, MappingNode, Node, ScalarNode, compose
+from mig_manager.layouts.yamltext import ListNode, MappingNode, Node, ScalarNode, compose, read_text
 
 __all__ = ["Finding", "LayoutFileError", "parse_layouts", "read_layouts"]
 
@@ -57,19 +57,7 @@ def read_layouts(path: Path) -> LayoutBook:
     Raises:
         LayoutFileError: it cannot be read, is not UTF-8 text, or something is wrong with what it says.
     """
-    file = str(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        problem = f"cannot be read: {error.strerror or error}"
-        raise LayoutFileError([Finding(Source(file, 0), "", problem)]) from None
-    try:
-        text = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        problem = f"not UTF-8 text: byte 0x{data[error.start]:02X} cannot stand here"
-        raise LayoutFileError([Finding(Source(file, line), "", problem)]) from None
-    return parse_layouts(text, file=file)
+    return parse_layouts(read_text(path), file=str(path))
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 import yaml
@@ -55,11 +56,31 @@ class MappingNode:
 Node: TypeAlias = ScalarNode | ListNode | MappingNode
 
 
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        LayoutFileError: it cannot be read, or is not UTF-8 text.
+    """
+    file = str(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _fault(file, 0, f"cannot be read: {error.strerror or error}") from None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise _fault(
+            file, line, f"not UTF-8 text: byte 0x{data[error.start]:02X} cannot stand here"
+        ) from None
+
+
 def compose(text: str, file: str) -> Node | None:
     """The only document of a YAML text; None where there is none.
 
     Raises:
-        LayoutFileError: the text is not YAML, or uses what layout files have no use for.
+        LayoutFileError: the text is not YAML, or uses what these files have no use for.
     """
     if len(text) > _LARGEST or len(text.encode("utf-8", "surrogatepass")) > _LARGEST:
         raise _fault(file, 1, f"the file is larger than {_LARGEST // 1024} KiB; a ConfigMap takes no more")
@@ -98,7 +119,7 @@ class _Composer:
         if isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
             if self.documents > 1:
-                raise _fault(self.file, line, "a second document starts here; a layout file holds one")
+                raise _fault(self.file, line, "a second document starts here; the file may hold one")
         elif isinstance(event, yaml.AliasEvent):
             self.add(self.target(event.anchor or "", line), line)
         elif isinstance(event, yaml.ScalarEvent):
@@ -112,7 +133,7 @@ class _Composer:
             if event.tag not in (None, "!", _TAG + kind):
                 raise self.tag_fault(event.tag, line)
             if len(self.open) == _DEEPEST:
-                raise _fault(self.file, line, f"nested more than {_DEEPEST} levels deep; layouts need 6")
+                raise _fault(self.file, line, f"nested more than {_DEEPEST} levels deep; no key needs that")
             node = MappingNode([], line) if kind == "map" else ListNode([], line)
             self.register(event.anchor, node, line)
             self.open.append(_Open(node))

@@ -1,0 +1,42 @@
+"""Programs that some tests need and not every machine has."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+REQUIRE = "MIG_MANAGER_REQUIRE"
+"""Environment variable: what must be there, separated by commas, so that its tests fail instead of being skipped."""
+
+
+def need(what: str, found: object) -> None:
+    """Skip the test where it is not found, or fail it where it is required."""
+    if found:
+        return
+    if what in os.environ.get(REQUIRE, "").split(","):
+        pytest.fail(f"{what} is required by {REQUIRE}, and not there")
+    pytest.skip(f"{what} is not there")
+
+
+def need_dbus() -> None:
+    """A real dbus-daemon."""
+    need("dbus-daemon", shutil.which("dbus-daemon"))
+
+
+@cache
+def python_with_dbusmock() -> str | None:
+    """A Python that has python-dbusmock. Its D-Bus binding has no wheels, so it is the distribution's as a rule."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        if (
+            shutil.which(python)
+            and not subprocess.run(
+                [python, "-c", "import dbusmock"], capture_output=True, check=False
+            ).returncode
+        ):
+            return python
+    return None
