@@ -37,6 +37,8 @@ class Journal:
     """Deploy labels that we paused, with their values before."""
     persistence: tuple[str, ...] = ()
     """UUIDs of the GPUs whose persistence mode we switched off."""
+    services: tuple[str, ...] = ()
+    """Units of the host's systemd that run unless we stop them, in the order in which we do."""
 
     def to_json(self) -> str:
         """The annotation's value."""
@@ -48,6 +50,7 @@ class Journal:
                 "allocatable": dict(self.allocatable),
                 "replicas": dict(self.replicas),
                 "operands": dict(self.operands),
+                "services": list(self.services),
                 "gpus": list(self.gpus),
                 "persistence": list(self.persistence),
             },
@@ -57,7 +60,11 @@ class Journal:
     @classmethod
     def from_annotations(cls, annotations: Mapping[str, str]) -> Journal | None:
         """The journal of an unfinished run; None where there is none."""
-        text = annotations.get(JOURNAL_ANNOTATION)
+        return cls.from_json(annotations.get(JOURNAL_ANNOTATION))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Journal | None:
+        """A journal as written; None where there is none, or none that this version can read."""
         if not text:
             return None
         try:
@@ -70,6 +77,7 @@ class Journal:
                 gpus=tuple(values.get("gpus", ())),
                 operands=dict(values.get("operands", {})),
                 persistence=tuple(values.get("persistence", ())),
+                services=tuple(map(str, values.get("services", ()))),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None

@@ -16,6 +16,7 @@ from mig_manager import __version__
 from mig_manager.cluster.client import Api
 from mig_manager.cluster.events import EventRecorder
 from mig_manager.cluster.node import NodeClient
+from mig_manager.cluster.objects import NodeMeta
 from mig_manager.cluster.operandfile import read_operands
 from mig_manager.cluster.operands import Operand, gpu_operator_operands
 from mig_manager.cluster.wait import Deadline, Signal
@@ -25,6 +26,7 @@ from mig_manager.daemon.books import BookSource, ConfigMapSource, FileSource
 from mig_manager.daemon.driver import new_worker
 from mig_manager.daemon.log import set_up_logging
 from mig_manager.daemon.permissions import POLL_S, Permissions
+from mig_manager.daemon.services import start_left_behind
 from mig_manager.daemon.settings import Settings, SettingsError, load_settings
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.stale import StaleResources
@@ -89,6 +91,12 @@ def serve(settings: Settings, api: Api, operands: tuple[Operand, ...]) -> None:
         threading.Thread(
             target=_end_on_signal, args=(agent, settings.stop_timeout), name="signals", daemon=True
         ).start()
+
+        def first_look() -> NodeMeta | None:
+            waker.wait(lambda: node.synced or node.problem, Deadline.after(_FIRST_LOOK))
+            return node.sole
+
+        start_left_behind(settings, first_look)
         try:
             agent.serve()
         except MigManagerError as error:

@@ -37,6 +37,7 @@ from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.lasting import refuse_lasting_clients
 from mig_manager.daemon.lookfirst import refuse_if_still_hindered
 from mig_manager.daemon.report import Report
+from mig_manager.daemon.services import HostServices, start_left_behind
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.slices import Slices
 from mig_manager.daemon.status import CONFIG_LABEL, Outcome, Phase, State, now, strategy_of
@@ -77,12 +78,12 @@ class Run:
         self._gpus = Hardware(
             site, recovering=report.journal, note=self._note_persistence, pod_name=self._pod_name
         )
+        self._services = HostServices(site.settings, report)
         self._kubelet = PodResources(
             site.settings.pod_resources_socket or find_socket(site.settings.host_root_mount)
         )
         self._interrupts = Interrupts(lambda: site.wishes.of(asked()) != self.wish)
         self._may_uncordon = True
-        self._failed_in: Phase | None = None
         self._moves = 0
         self._tenants: Tenants | None = None
         self.wish: Wish | None = None
@@ -103,6 +104,7 @@ class Run:
             signal.interrupt = self._interrupts.check
             undo.callback(setattr, signal, "interrupt", None)
             told = undo.enter_context(self._told())
+            start_left_behind(self._site.settings, lambda: self._report.node.meta)
             if self._report.journal is not None:
                 logger.info("an earlier run was not finished: going on from its journal")
                 self._follow(undo)
@@ -118,6 +120,7 @@ class Run:
         self._interrupts.stopping = True
         self._report.patience = _LAST_PATIENCE
         self._gpus.stop()
+        self._services.hurry()
         self._site.signal.notify()
 
     def _pass(self, undo: ExitStack) -> bool:
@@ -125,11 +128,13 @@ class Run:
         try:
             if (plan := self._prove()).changes:
                 refuse_lasting_clients(self._site, self._report.node.meta.labels, plan)
+                self._services.prove()
                 self._look_first(undo, plan)
                 self._reserve(undo)
                 if self._settled().changes:
                     self._drain()
                     self._pause_clients()
+                    self._services.pause()
                     self._make_way()
                     self._repartition()
                     self._publish_devices()
@@ -145,7 +150,7 @@ class Run:
         except StoppingError:
             raise
         except Exception as error:
-            self._failed_in = self._report.phase
+            self._report.failed_in = self._report.phase
             if isinstance(error, MigManagerError):
                 raise
             # A mistake of ours must not leave the node half-changed: it is undone like any other failure.
@@ -201,6 +206,8 @@ class Run:
     def _cordon(self, node: Node) -> NodeChange:
         """The journal on the Node wins: it may be ours, from a request whose answer was lost."""
         journal = Journal.from_annotations(node.meta.annotations) or self._new_journal(node)
+        # One that only waited for host services says nothing of the cordon that comes now.
+        journal = replace(journal, cordoned=journal.cordoned or not node.unschedulable)
         return self._report.keep(journal) | NodeChange(unschedulable=True)
 
     def _new_journal(self, node: Node) -> Journal:
@@ -230,8 +237,11 @@ class Run:
         self._report.latest = lambda: resources.node
         self._tenants = Tenants(site, pods, self._kubelet, claims, self._pods_holding)
         self._clients = GpuClients(site, self._report, pods, resources, Slices(site, claims))
+        # Undone from the last to the first: the layout, persistence mode, the host's services, the cluster's clients.
         undo.enter_context(self._clients_back(self._clients))
+        undo.enter_context(self._services.back(self._gpus))
         undo.enter_context(self._persistence_back())
+        undo.enter_context(self._layout_back(self._clients))
 
     def _settled(self) -> NodePlan:
         """Let pods that were bound before the cordon arrive, then look again: that plan is carried out."""
@@ -261,7 +271,7 @@ class Run:
         self._report.say(Phase.DRAINING, obstacle)
         self._report.event(Reason.EVICTION_BLOCKED, f"Waiting: {obstacle}", warning=True)
 
-    # Step 4, and steps 9 and 10 on the way out.
+    # Steps 4 and 5, and steps 9 and 10 on the way out.
 
     def _pause_clients(self) -> None:
         assert self._clients is not None
@@ -275,6 +285,20 @@ class Run:
         self._follow(undo)
 
     @contextmanager
+    def _layout_back(self, clients: GpuClients) -> Iterator[None]:
+        """A run that goes on from an earlier one and fails gives the GPUs the layout from before that one."""
+        try:
+            yield
+        except MigManagerError as failure:
+            if not self._gpus.seen:
+                # What an earlier process has done to them is not known yet; it is put back once they can be read.
+                raise
+            error = self._gpus.restored(failure, clients.paused)
+            if error.reason is Reason.INTERRUPTED and self._interrupts.stopping:
+                raise StoppingError from error
+            raise error from failure
+
+    @contextmanager
     def _clients_back(self, clients: GpuClients) -> Iterator[None]:
         """However the block ends, the GPU clients run again as before, and the GPUs are advertised."""
         try:
@@ -283,13 +307,9 @@ class Run:
             if not self._gpus.changed:
                 clients.resume(changed=False)
             raise
-        except MigManagerError as failure:
+        except MigManagerError as error:
             if not self._gpus.seen:
-                # What an earlier process has done to them is not known yet; it is put back once they can be read.
                 raise
-            error = self._gpus.restored(failure, clients.paused)
-            if error.reason is Reason.INTERRUPTED and self._interrupts.stopping:
-                raise StoppingError from error
             try:
                 started = clients.resume(changed=self._gpus.worked)
                 with suppress(StoppingError):
@@ -299,7 +319,7 @@ class Run:
                         clients.await_what_is_there(self._gpus.inventory if self._gpus.changed else None)
             except MigManagerError as second:
                 logger.error("not everything could be put back: {}", second.message)
-            raise error from failure
+            raise
         if clients.resume(changed=self._gpus.worked):
             clients.await_resources(self._gpus.last)
 
@@ -399,7 +419,7 @@ class Run:
             message = "The daemon was stopped before it changed a GPU; everything was put back."
             told.outcome = Outcome(State.FAILED, Reason.INTERRUPTED, message, self._report.phase)
         except MigManagerError as error:
-            told.outcome = Outcome.of(error, self._failed_in or self._report.phase)
+            told.outcome = Outcome.of(error, self._report.failed_in or self._report.phase)
         else:
             told.outcome = Outcome(State.SUCCESS)
         superseded = self._asked() != self._report.wish.layout

@@ -11,7 +11,7 @@ from mig_manager.cluster.events import EventRecorder
 from mig_manager.cluster.node import NodeChange, NodeClient, newer
 from mig_manager.cluster.objects import Node, NodeMeta
 from mig_manager.cluster.wait import Deadline
-from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal
+from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal, gpus_before
 from mig_manager.daemon.status import (
     GPUS_ANNOTATION,
     STATE_LABEL,
@@ -68,6 +68,8 @@ class Report:
         self.wish = Wish(layout, None)
         """What the run is about; without a hash until that is known."""
         self.phase = Phase.VALIDATING
+        self.failed_in: Phase | None = None
+        """Where the run failed, while it puts things back."""
         self.gpus: tuple[int, ...] = ()
         self.before: Status | None = None
         """What the Node said when the run began."""
@@ -146,7 +148,8 @@ class Report:
         if outcome.message is not None:
             outcome = replace(outcome, message=fitting(outcome.message))
         journal = self.journal
-        unfinished = journal is not None and bool(journal.operands or (journal.cordoned and not uncordon))
+        rest = self._rest(inventory, uncordon)
+        unfinished = rest is not None
         if unfinished and outcome.message is not None:
             note = _PAUSED if uncordon else _CORDONED
             outcome = replace(outcome, message=f"{outcome.message.removesuffix(note).rstrip()} {note}")
@@ -154,15 +157,27 @@ class Report:
         state = State.PENDING if superseded and outcome.state is State.SUCCESS else outcome.state
         facts = {} if inventory is None else {GPUS_ANNOTATION: gpus_annotation(inventory)}
         change = self._status(state, outcome.phase, outcome, retry) | NodeChange(annotations=facts)
-        if not unfinished and (journal is not None or JOURNAL_ANNOTATION in self.node.meta.annotations):
+        unreadable = journal is None and JOURNAL_ANNOTATION in self.node.meta.annotations
+        if rest is not journal or unreadable:
             change |= NodeChange(
-                annotations={JOURNAL_ANNOTATION: None},
+                annotations={JOURNAL_ANNOTATION: rest.to_json() if rest is not None else None},
                 unschedulable=False if journal is not None and journal.cordoned else None,
             )
         if retry is None and self._says_so_already(outcome, facts):
             return
         self.node = self._client.patch(change, deadline=self._deadline())
         self._tell(outcome, retry)
+
+    def _rest(self, inventory: Inventory | None, uncordon: bool) -> Journal | None:
+        """What is still to be put back; None: nothing."""
+        journal = self.journal
+        if journal is None or journal.operands or (journal.cordoned and not uncordon):
+            return journal
+        if not journal.services:
+            return None
+        # Pods may come back without them. The GPUs are done with, however they are now.
+        gpus = journal.gpus if inventory is None else gpus_before(inventory)
+        return replace(journal, cordoned=False, gpus=gpus)
 
     def _tell(self, outcome: Outcome, retry: str | None) -> None:
         layout = self.wish.layout or "no layout"

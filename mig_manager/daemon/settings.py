@@ -238,6 +238,32 @@ class Settings(BaseSettings):
         description="Take nvidia.com/mig-* resources of former layouts, which the kubelet shows with 0 for ever, out "
         "of the Node's status. Follows the whole Node all the time, and needs permission to patch nodes/status.",
     )
+    with_shutdown_host_gpu_clients: bool = Field(
+        default=False,
+        validation_alias=_named("WITH_SHUTDOWN_HOST_GPU_CLIENTS", "with_shutdown_host_gpu_clients"),
+        description="Stop the systemd units of the host that GPU_CLIENTS_FILE lists while GPUs are changed.",
+    )
+    gpu_clients_file: Path | None = Field(
+        default=None,
+        validation_alias=_named("GPU_CLIENTS_FILE", "gpu_clients_file"),
+        description="File that lists them: `version: v1`, `systemd-services: [...]`; read anew for every run.",
+    )
+    dbus_address: str = Field(
+        default="",
+        pattern=r"^(unix:(path|abstract)=.+)?$",
+        validation_alias=_named("DBUS_SYSTEM_BUS_ADDRESS", "dbus_address"),
+        description="D-Bus address of the host's system bus, such as `unix:path=/bus`; by default system_bus_socket "
+        "in /run/dbus below HOST_ROOT_MOUNT.",
+    )
+    host_service_timeout: Seconds = Field(
+        default=120.0,
+        description="How long a host service may take to stop, and all of them to be started again.",
+    )
+    journal_file: Path | None = Field(
+        default=None,
+        description="File on the host that names the stopped host services as well, for a start without API "
+        "server or Node; `off`: none. By default /var/lib/mig-manager/journal.json below HOST_ROOT_MOUNT.",
+    )
 
     retry_first: Seconds = Field(default=30.0, description="Wait before the first retry; doubles each time.")
     retry_longest: Seconds = Field(default=600.0, description="The longest wait between two retries.")
@@ -267,6 +293,13 @@ class Settings(BaseSettings):
     def layouts_namespace(self) -> str:
         """Where the ConfigMap of layouts lies."""
         return self.config_map_namespace or self.pod_namespace
+
+    @property
+    def journal_copy(self) -> Path | None:
+        """Where the copy of the journal lies; None: there is none."""
+        if self.journal_file is None:
+            return self.host_root_mount / "var/lib/mig-manager/journal.json"
+        return None if self.journal_file == Path("off") else self.journal_file
 
 
 def environment_name(field: str) -> str:
