@@ -95,7 +95,8 @@ def systemd(root: Path, units: Sequence[str]) -> Iterator[str]:
     )
     fifo = os.open(started, os.O_RDWR)
     try:
-        up, _, _ = select.select([fifo, process.stdout], [], [], _PATIENCE)
+        assert process.stdout is not None
+        up, _, _ = select.select([fifo, process.stdout.fileno()], [], [], _PATIENCE)
         need("systemd", fifo in up)
         with _owned(f"unix:path={run / 'bus'}"):
             pass
