@@ -298,7 +298,9 @@ class Settings(BaseSettings):
     def journal_copy(self) -> Path | None:
         """Where the copy of the journal lies; None: there is none."""
         if self.journal_file is None:
-            return self.host_root_mount / "var/lib/mig-manager/journal.json"
+            # Nothing is mounted where this process runs on the host itself.
+            root = self.host_root_mount if self.host_root_mount.is_dir() else Path("/")
+            return root / "var/lib/mig-manager/journal.json"
         return None if self.journal_file == Path("off") else self.journal_file
 
 

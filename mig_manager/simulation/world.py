@@ -159,6 +159,7 @@ class SimulatedCluster:
             "NODE_NAME": self.node,
             "POD_NAMESPACE": NAMESPACE,
             "DEFAULT_GPU_CLIENTS_NAMESPACE": OPERANDS,
+            "HOST_ROOT_MOUNT": str(self.host),
             "MIG_MANAGER_CONFIG_MAP_NAME": CONFIG_MAP,
             "MIG_MANAGER_CONFIG_MAP_NAMESPACE": NAMESPACE,
             "MIG_MANAGER_CONFIG_MAP_KEY": CONFIG_KEY,

@@ -81,7 +81,6 @@ def shared_host() -> Iterator[Host]:
     ):
         host = Host(node, bus)
         node.environment = {
-            "HOST_ROOT_MOUNT": str(node.cluster.host),
             "GPU_CLIENTS_FILE": str(host.clients),
             "WITH_SHUTDOWN_HOST_GPU_CLIENTS": "true",
             **QUICK,
