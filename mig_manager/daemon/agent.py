@@ -143,7 +143,7 @@ class Agent:
                 attempt=self._retries.attempt,
                 retry_at=self._retries.schedule,
             )
-            self._run = run = Run(self._site, report, self._asked)
+            self._run = run = Run(self._site, report, self._asked, self._node)
             outcome = None if self._stopping else run.execute()
         except MigManagerError as error:
             logger.error("the run could not be brought to its end: {}", error.message)
