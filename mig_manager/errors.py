@@ -16,6 +16,7 @@ class Reason(StrEnum):
     UNSUPPORTED_PROFILE = "UnsupportedProfile"
     IMPOSSIBLE_LAYOUT = "ImpossibleLayout"
     STRATEGY_MISMATCH = "StrategyMismatch"
+    SLOT_TIMEOUT = "SlotTimeout"
     DRAIN_REQUIRED = "DrainRequired"
     DRAIN_TIMEOUT = "DrainTimeout"
     EVICTION_BLOCKED = "EvictionBlocked"
@@ -41,6 +42,7 @@ class Reason(StrEnum):
 
 _TRANSIENT = frozenset(
     {
+        Reason.SLOT_TIMEOUT,
         Reason.DRAIN_REQUIRED,
         Reason.DRAIN_TIMEOUT,
         Reason.EVICTION_BLOCKED,

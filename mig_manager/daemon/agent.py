@@ -143,7 +143,7 @@ class Agent:
                 attempt=self._retries.attempt,
                 retry_at=self._retries.schedule,
             )
-            self._run = run = Run(self._site, report, self._asked)
+            self._run = run = Run(self._site, report, self._asked, self._node)
             if self._stopping:
                 run.stop()
             outcome = run.execute() if report.said or not self._stopping else None

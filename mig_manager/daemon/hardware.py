@@ -82,6 +82,10 @@ class Hardware:
         self._claim.close()
         self._claim.enter_context(sole_changer(self._worker.source))
 
+    def rest(self) -> None:
+        """End the worker process, before a long wait; the next request starts another."""
+        self._worker.close()
+
     def stop(self) -> None:
         """Begin no further change of the GPUs. Safe in any thread."""
         self._worker.stop_after_call()

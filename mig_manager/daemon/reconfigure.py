@@ -15,7 +15,7 @@ from loguru import logger
 
 from mig_manager.cluster.claims import Claims
 from mig_manager.cluster.node import NodeChange
-from mig_manager.cluster.objects import Node
+from mig_manager.cluster.objects import Node, NodeMeta
 from mig_manager.cluster.operands import Role, leftovers
 from mig_manager.cluster.podresources import PodResources, find_socket
 from mig_manager.cluster.pods import name_pods
@@ -25,6 +25,7 @@ from mig_manager.cluster.watch import watch_pods
 from mig_manager.daemon.advertised import expected_resources, replicas_now, shapes_wanted
 from mig_manager.daemon.clients import GpuClients, with_role
 from mig_manager.daemon.driver import publish_devices
+from mig_manager.daemon.fleet import Fleet, HeldBackError
 from mig_manager.daemon.fresh import Advertised
 from mig_manager.daemon.hardware import Hardware
 from mig_manager.daemon.interrupts import (
@@ -65,12 +66,19 @@ class _Told:
 class Run:
     """One run. `execute` takes it to its end, whatever happens on the way."""
 
-    def __init__(self, site: Site, report: Report, asked: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        site: Site,
+        report: Report,
+        asked: Callable[[], str],
+        node: Callable[[], NodeMeta | None],
+    ) -> None:
         """Prepare a run; nothing is sent yet.
 
         Args:
             report: the Node as read, and what is said on it.
             asked: the layout that the label names right now; empty when there is no label any more.
+            node: the Node's metadata right now.
         """
         self._site = site
         self._report = report
@@ -83,6 +91,7 @@ class Run:
             site.settings.pod_resources_socket or find_socket(site.settings.host_root_mount)
         )
         self._interrupts = Interrupts(lambda: site.wishes.of(asked()) != self.wish)
+        self._fleet = Fleet(site, report, self._interrupts, node=node, rest=self._gpus.rest)
         self._may_uncordon = True
         self._moves = 0
         self._tenants: Tenants | None = None
@@ -103,6 +112,7 @@ class Run:
             undo.enter_context(self._kubelet)
             signal.interrupt = self._interrupts.check
             undo.callback(setattr, signal, "interrupt", None)
+            undo.enter_context(self._fleet)
             told = undo.enter_context(self._told())
             start_left_behind(self._site.settings, lambda: self._report.node.meta)
             if self._report.journal is not None:
@@ -130,6 +140,8 @@ class Run:
                 refuse_lasting_clients(self._site, self._report.node.meta.labels, plan)
                 self._services.prove()
                 self._look_first(undo, plan)
+                if self._fleet.admit():
+                    return False
                 self._reserve(undo)
                 if self._settled().changes:
                     self._drain()
@@ -147,6 +159,8 @@ class Run:
         except UsersChangedError:
             logger.info("the devices have other users now: planning anew")
             return False
+        except HeldBackError as held:
+            self._report.held_back = str(held)
         except StoppingError:
             raise
         except Exception as error:
@@ -200,7 +214,9 @@ class Run:
         self._interrupts.check()
         self._site.permissions.require_change()
         self._gpus.claim()
-        self._report.change(Phase.CORDONING, self._cordon)
+        self._fleet.confirm()
+        self._report.change(Phase.CORDONING, self._cordon, within=self._fleet.grace_s)
+        self._fleet.seal()
         self._follow(undo)
 
     def _cordon(self, node: Node) -> NodeChange:
@@ -421,7 +437,7 @@ class Run:
         except MigManagerError as error:
             told.outcome = Outcome.of(error, self._report.failed_in or self._report.phase)
         else:
-            told.outcome = Outcome(State.SUCCESS)
+            told.outcome = Outcome(State.SUCCESS, message=self._report.held_back)
         superseded = self._asked() != self._report.wish.layout
         self._report.conclude(
             told.outcome, self._gpus.inventory, uncordon=self._may_uncordon, superseded=superseded

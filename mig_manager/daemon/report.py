@@ -78,6 +78,8 @@ class Report:
         self.patience = PATIENCE
         self.said = False
         """Whether this run has said anything yet, so that it has to say how it ends."""
+        self.held_back: str | None = None
+        """Why the GPUs stay as the Node says that they are, although their layout means something else now."""
         self._client = client
         self._events = events
         self._attempt = attempt
@@ -86,6 +88,7 @@ class Report:
         self.node = client.open(self._first_word, meta, deadline=self._deadline())
         """As last read, by us or by the answer to a change."""
         self.journal = Journal.from_annotations(self.node.meta.annotations)
+        self._recovers = self.journal is not None
         if self.journal is not None:
             self._started = self.journal.started_at
         elif JOURNAL_ANNOTATION in self.node.meta.annotations:
@@ -110,16 +113,19 @@ class Report:
         change = self._status(State.PENDING, phase, message=None if message is None else fitting(message))
         self.node = self._client.patch(change, deadline=self._deadline())
 
-    def change(self, phase: Phase, compute: Callable[[Node], NodeChange]) -> None:
+    def change(
+        self, phase: Phase, compute: Callable[[Node], NodeChange], *, within: float | None = None
+    ) -> None:
         """Say where the run stands, together with a change that depends on what the Node is at that moment.
 
-        It is not read for that, unless somebody has changed it since it was last seen.
+        It is not read for that, unless somebody has changed it since it was last seen. `within`: seconds after
+        which the change must not be made any more.
         """
         self.phase = phase
         self.said = True
         self.node = self._client.update(
             lambda node: self._status(State.PENDING, phase) | compute(node),
-            deadline=self._deadline(),
+            deadline=Deadline.after(self.patience if within is None else min(self.patience, within)),
             node=newer(self.node, self.latest()),
         )
 
@@ -181,6 +187,10 @@ class Report:
 
     def _tell(self, outcome: Outcome, retry: str | None) -> None:
         layout = self.wish.layout or "no layout"
+        if self.held_back:
+            logger.warning("{}: {}", layout, outcome.message)
+            self.event("EditNotApplied", f"{layout}: {outcome.message}", warning=True)
+            return
         if outcome.reason is None:
             logger.success("{}: applied", layout)
             self.event("Applied", f"{layout}: the GPUs are as the layout says")
@@ -197,7 +207,7 @@ class Report:
         return (
             said is not None
             and (said.layout, said.hash, said.state, said.reason, said.message)
-            == (self.wish.layout, self.wish.hash, outcome.state, outcome.reason, outcome.message)
+            == (self.wish.layout, self._means.hash, outcome.state, outcome.reason, outcome.message)
             and self.node.meta.labels.get(STATE_LABEL) == outcome.state
             and JOURNAL_ANNOTATION not in annotations
             and all(annotations.get(key) == value for key, value in facts.items())
@@ -221,6 +231,20 @@ class Report:
         return said.message if said is not None and same and said.reason is Reason.ROLLBACK_FAILED else None
 
     @property
+    def edited(self) -> bool:
+        """Whether only an edit of the layout asks for this run: what its label meant before had been applied."""
+        said = self.before
+        if said is None or said.layout != self.wish.layout:
+            return False
+        applied = said.state is State.SUCCESS and not self._recovers
+        return bool(said.edited) or (applied and self.wish.hash not in (None, said.hash))
+
+    @property
+    def _means(self) -> Wish | Status:
+        """Who knows hash and origin of what the Node speaks of."""
+        return self.before if self.held_back and self.before is not None else self.wish
+
+    @property
     def users_were_in_the_way(self) -> bool:
         """Whether the Node says that this very wish failed for the sake of somebody who uses the GPUs."""
         said = self.before
@@ -242,8 +266,8 @@ class Report:
     ) -> NodeChange:
         status = Status(
             layout=self.wish.layout,
-            hash=self.wish.hash,
-            origin=self.wish.origin,
+            hash=self._means.hash,
+            origin=self._means.origin,
             state=state,
             phase=phase,
             reason=outcome.reason if outcome else None,
@@ -253,6 +277,7 @@ class Report:
             attempt=self._attempt,
             nextRetryAt=retry,
             gpus=self.gpus,
+            edited=(self.edited and state is not State.SUCCESS) or None,
         )
         return NodeChange(labels={STATE_LABEL: state}, annotations={STATUS_ANNOTATION: status.to_json()})
 

@@ -7,12 +7,14 @@ Environment variables carry NVIDIA's names where NVIDIA's mig-manager has the se
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, AliasChoices, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from mig_manager.daemon.windows import Window, parse_zone
 from mig_manager.gpu.clearance import IGNORED
 from mig_manager.host.cdi import COMMANDS, SPECIFICATION
 
@@ -29,11 +31,36 @@ def _from_json(value: object) -> object:
         raise ValueError('a JSON list is wanted, such as ["a", "b"]') from None
 
 
+def pool_limits(words: Iterable[str]) -> dict[str, int]:
+    """`["a100=5", "h100=2"]` as a mapping. Raises ValueError for anything else."""
+    limits = {}
+    for word in words:
+        pool, _, limit = word.rpartition("=")
+        if not pool or not limit.isdigit():
+            raise ValueError(f"{word!r}: a pool and its limit are wanted, such as 'a100=5'")
+        limits[pool] = int(limit)
+    return limits
+
+
+def _checked(check: Callable[[Any], object]) -> AfterValidator:
+    """Takes a value as it is, if `check` takes it."""
+
+    def checked(value: Any) -> Any:
+        check(value)
+        return value
+
+    return AfterValidator(checked)
+
+
 DrainMode = Literal["evict", "wait", "delete", "off"]
 DrainScope = Literal["affected", "all"]
+EditedLayouts = Literal["slot", "always", "report"]
 Strategy = Literal["none", "single", "mixed"]
 Seconds = Annotated[float, Field(gt=0)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_json)]
+Windows = Annotated[Words, _checked(lambda texts: [Window.parse(text) for text in texts])]
+PoolLimits = Annotated[Words, _checked(pool_limits)]
+Zone = Annotated[str, _checked(parse_zone)]
 Commands = Annotated[tuple[tuple[str, ...], ...], NoDecode, BeforeValidator(_from_json)]
 
 
@@ -263,6 +290,47 @@ class Settings(BaseSettings):
         default=None,
         description="File on the host that names the stopped host services as well, for a start without API "
         "server or Node; `off`: none. By default /var/lib/mig-manager/journal.json below HOST_ROOT_MOUNT.",
+    )
+
+    max_parallel_nodes: int = Field(
+        default=0,
+        ge=0,
+        description="How many nodes of the fleet, or of a pool, may change at once. 0: any number.",
+    )
+    pool_label: str = Field(
+        default="",
+        description="Node label whose values make pools: each value has a limit of its own. Empty: one pool.",
+    )
+    pool_limits: PoolLimits = Field(
+        default=(),
+        description='Pools with another limit than MIG_MANAGER_MAX_PARALLEL_NODES, as in `["a100=5", "h100=2"]`.',
+    )
+    slot_timeout: float = Field(
+        default=21600.0,
+        ge=0,
+        description="How long a node waits for its turn before the run fails. 0: for ever.",
+    )
+    slot_lease: Seconds = Field(
+        default=60.0,
+        description="How long a node that does not answer keeps its turn if it has not begun. The same on all nodes.",
+    )
+    slot_abandoned: Seconds = Field(
+        default=7200.0,
+        description="How long a node that died in the middle of a change keeps its turn, unless its Node is deleted.",
+    )
+    edited_layouts: EditedLayouts = Field(
+        default="slot",
+        description="What an edit of the layout that a node has does: `slot`, applied, one node at a time where no "
+        "limit is set, and only reported where Leases are not permitted; `always`, there on all nodes at once; "
+        "`report`, only reported.",
+    )
+    maintenance_windows: Windows = Field(
+        default=(),
+        description="When nodes may be changed: five cron fields and a duration each, as in "
+        '`["0 22 * * mon-fri 6h"]`. Empty: always.',
+    )
+    maintenance_timezone: Zone = Field(
+        default="UTC", description="Time zone of the windows, such as `Europe/Berlin`."
     )
 
     retry_first: Seconds = Field(default=30.0, description="Wait before the first retry; doubles each time.")

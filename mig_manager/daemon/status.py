@@ -34,6 +34,7 @@ class Phase(StrEnum):
     """Where a run stands."""
 
     VALIDATING = "Validating"
+    WAITING_FOR_WINDOW = "WaitingForWindow"
     WAITING_FOR_SLOT = "WaitingForSlot"
     CORDONING = "Cordoning"
     DRAINING = "Draining"
@@ -86,6 +87,8 @@ class Status:
     nextRetryAt: str | None = None  # noqa: N815
     gpus: tuple[int, ...] = field(default=())
     """Indices of the GPUs that the run changes."""
+    edited: bool | None = None
+    """True where only an edit of the layout asks for the run: what the label meant before had been applied."""
 
     def to_json(self) -> str:
         """Compact JSON, keys in the order of the fields, absent values left out."""
