@@ -85,6 +85,7 @@ class Report:
         self._attempt = attempt
         self._retry_at = retry_at
         self._started = now()
+        self._recovers = JOURNAL_ANNOTATION in meta.annotations
         self.node = client.open(self._first_word, meta, deadline=self._deadline())
         """As last read, by us or by the answer to a change."""
         self.journal = Journal.from_annotations(self.node.meta.annotations)
