@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -18,11 +19,13 @@ from mig_manager.gpu.control import CallRecord
 from mig_manager.gpu.holders import Holder
 from mig_manager.gpu.lock import sole_changer
 from mig_manager.gpu.nvml import IN_USE
-from mig_manager.gpu.repartition import RepartitionError, put_back, repartition
+from mig_manager.gpu.repartition import RepartitionError, carry_out, put_back, repartition
 from mig_manager.layouts.layout import GpuIdentity, NodeTarget
+from mig_manager.planning.explain import gpu_numbers
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.planner import plan_node
-from mig_manager.planning.state import Inventory
+from mig_manager.planning.restore import plan_restore
+from mig_manager.planning.state import GpuState, Inventory
 
 _GPUS_STAY = frozenset({Reason.ROLLBACK_FAILED, Reason.DEVICE_NODE_ERROR, Reason.CDI_ERROR})
 """Failures that do not bring the previous layout back: it was tried, or the new one is good."""
@@ -125,7 +128,6 @@ class Hardware:
         """Plan for that target from what was read. Raises MigManagerError where there is no way."""
         self._target = target
         self._plan = plan_node(target, self.last)
-        self.clearance.prove(self._plan)
         return self._plan
 
     def free(self, hindered: Callable[[Sequence[Holder]], None]) -> None:
@@ -160,6 +162,52 @@ class Hardware:
             self._tell_refusals(self._worker.calls[calls:])
         self.changed = True
 
+    def leave_pending(self, journal: Journal) -> None:
+        """Set the MIG modes that the plan changes, for a reboot to make them so; `restored` takes them back.
+
+        Raises:
+            MigManagerError: GpuInUse, NvmlError; VerifyFailed: a GPU does not show its new mode as pending.
+        """
+        self._recovering = journal
+        self.changed = self.worked = True
+        modes = tuple(gpu for gpu in self.planned.gpus if gpu.mig.changes)
+        if not any(gpu.mig.switches for gpu in modes):
+            raise MigManagerError(
+                Reason.VERIFY_FAILED,
+                "The MIG modes have changed meanwhile; somebody else works on these GPUs.",
+            )
+        self._worker.release(replace(self.planned, gpus=modes))
+        self.inventory = self._worker.inventory()
+        pending = {state.gpu.uuid: state.mig_pending for state in self.inventory.gpus}
+        unset = [gpu.gpu.index for gpu in modes if pending.get(gpu.gpu.uuid) is not gpu.mig.target]
+        if unset:
+            raise MigManagerError(
+                Reason.VERIFY_FAILED,
+                f"{gpu_numbers(unset)}: the new MIG mode does not read back as pending, so that no reboot would bring"
+                " it.",
+            )
+
+    def bring_back_others(self, journal: Journal) -> None:
+        """Rebuild, on the GPUs that the plan does not touch, what a reboot has taken from them.
+
+        Raises:
+            RepartitionError: as `repartition`.
+        """
+        others = set(self.planned.untouched)
+        before = journal.before(self.last)
+        kept = tuple(_over_a_reboot(state) for state in before.gpus if state.gpu.index in others)
+        plan = plan_restore(replace(before, gpus=kept), self.last)
+        plan = replace(plan, gpus=tuple(gpu for gpu in plan.gpus if not (gpu.mig.switches and gpu.mig.reset)))
+        if not plan.changes:
+            return
+        self.claim()
+        self.changed = self.worked = True
+        try:
+            self.inventory = carry_out(self._worker, plan, self.last, self._reset)
+        except RepartitionError as error:
+            self.inventory = error.inventory
+            raise
+
     def _tell_refusals(self, calls: Iterable[CallRecord]) -> None:
         """Log what a GPU refused because of use, so that the time it took has its reason there."""
         refused = Counter((call.gpu, call.function) for call in calls if call.code == IN_USE)
@@ -187,3 +235,9 @@ class Hardware:
         self.inventory = error.inventory
         self.changed = not error.restored
         return error
+
+
+def _over_a_reboot(state: GpuState) -> GpuState:
+    """A GPU with the mode that a reboot leaves it, by what was pending before."""
+    instances = state.instances if state.mig_pending else ()
+    return replace(state, mig_current=state.mig_pending, instances=instances)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from mig_manager.daemon.status import Reboot
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import Placement
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, Inventory
@@ -39,6 +40,8 @@ class Journal:
     """UUIDs of the GPUs whose persistence mode we switched off."""
     services: tuple[str, ...] = ()
     """Units of the host's systemd that run unless we stop them, in the order in which we do."""
+    reboot: Reboot | None = None
+    """The reboot that was asked for on the way."""
 
     def to_json(self) -> str:
         """The annotation's value."""
@@ -53,6 +56,7 @@ class Journal:
                 "services": list(self.services),
                 "gpus": list(self.gpus),
                 "persistence": list(self.persistence),
+                "reboot": self.reboot and asdict(self.reboot),
             },
             separators=(",", ":"),
         )
@@ -78,6 +82,7 @@ class Journal:
                 operands=dict(values.get("operands", {})),
                 persistence=tuple(values.get("persistence", ())),
                 services=tuple(map(str, values.get("services", ()))),
+                reboot=Reboot(**values["reboot"]) if values.get("reboot") else None,
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None

@@ -19,15 +19,24 @@ _UNTOUCHED = "Looked without a cordon; nothing was touched."
 
 
 def refuse_if_still_hindered(
-    site: Site, report: Report, tenants: Tenants, clearance: Clearance, plan: NodePlan, inventory: Inventory
+    site: Site,
+    report: Report,
+    tenants: Tenants,
+    clearance: Clearance,
+    plan: NodePlan,
+    inventory: Inventory,
+    *,
+    everyone: bool = False,
 ) -> None:
     """Ask each eviction in a dry run, and look for processes that neither drain nor pause would end.
+
+    `everyone`: all pods that can be evicted have to go, for the node is rebooted, and no process is in the way of that.
 
     Raises:
         MigManagerError: EvictionBlocked, DrainTimeout or GpuInUse; who is in the way still.
     """
     report.phase = Phase.DRAINING
-    victims = tenants.in_the_way(plan, inventory)
+    victims = tenants.in_the_way(plan, inventory, everyone=everyone)
     ending = [pod for pod in victims if pod.deleted is not None]
     if ending:
         names = ", ".join(map(str, ending))
@@ -38,7 +47,8 @@ def refuse_if_still_hindered(
     if found:
         raise MigManagerError(Reason.EVICTION_BLOCKED, f"{'; '.join(found)}. {_UNTOUCHED}")
     report.phase = Phase.FREEING_GPUS
-    strangers = _strangers(clearance.holders(plan), tenants, {pod.uid for pod in victims})
+    holders = () if everyone else clearance.holders(plan)
+    strangers = _strangers(holders, tenants, {pod.uid for pod in victims})
     if strangers:
         raise MigManagerError(Reason.GPU_IN_USE, f"{in_words(strangers)} {_UNTOUCHED}")
     report.phase = Phase.VALIDATING

@@ -37,6 +37,7 @@ from mig_manager.daemon.interrupts import (
 from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.lasting import refuse_lasting_clients
 from mig_manager.daemon.lookfirst import refuse_if_still_hindered
+from mig_manager.daemon.rebooting import Rebooting
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.services import HostServices, start_left_behind
 from mig_manager.daemon.site import Site
@@ -92,12 +93,18 @@ class Run:
         )
         self._interrupts = Interrupts(lambda: site.wishes.of(asked()) != self.wish)
         self._fleet = Fleet(site, report, self._interrupts, node=node, rest=self._gpus.rest)
+        self._rebooting = Rebooting(site, report, self._gpus, self._interrupts)
+        self._reboot_for: MigManagerError | None = None
+        """Why only a reboot makes the modes so; None where a reset will do."""
         self._may_uncordon = True
         self._moves = 0
         self._tenants: Tenants | None = None
-        self.wish: Wish | None = None
-        """What the run is about; None until the hardware has been read."""
         self._clients: GpuClients | None = None
+
+    @property
+    def wish(self) -> Wish | None:
+        """What the run is about; None until the hardware has been read."""
+        return self._report.wish if self._gpus.seen else None
 
     def execute(self) -> Outcome | None:
         """Carry the run out.
@@ -136,8 +143,12 @@ class Run:
     def _pass(self, undo: ExitStack) -> bool:
         """One try at the wish as it is now. False: the wish, or who uses the GPUs, changed meanwhile."""
         try:
-            if (plan := self._prove()).changes:
-                refuse_lasting_clients(self._site, self._report.node.meta.labels, plan)
+            self._rebooting.await_boot()
+            plan = self._prove()
+            self._rebooting.bring_back_others()
+            if plan.changes:
+                if self._reboot_for is None:
+                    refuse_lasting_clients(self._site, self._report.node.meta.labels, plan)
                 self._services.prove()
                 self._look_first(undo, plan)
                 if self._fleet.admit():
@@ -149,6 +160,7 @@ class Run:
                     self._services.pause()
                     self._make_way()
                     self._repartition()
+                    self._reboot()
                     self._publish_devices()
             elif self._report.not_usable:
                 self._publish_devices()
@@ -181,9 +193,9 @@ class Run:
         former = self._report.former_success(inventory)
         if former is not None and former.lost(wish):
             # Its definition is gone; what it made stays.
-            self.wish = self._report.wish = former
+            self._report.wish = former
             return NodePlan(former.layout, (), ())
-        self.wish = self._report.wish = wish
+        self._report.wish = wish
         if not wish.layout:
             raise MigManagerError(Reason.INTERRUPTED, f"There is no label {CONFIG_LABEL} any more.")
         plan = self._gpus.plan(wish.must())
@@ -192,6 +204,7 @@ class Run:
             expected_resources(shapes_wanted(wish.must(), inventory), self._strategy)
         if plan.changes and (failed := self._report.rollback_failed()) is not None:
             raise MigManagerError(Reason.ROLLBACK_FAILED, failed)
+        self._reboot_for = self._rebooting.needed_for(plan)
         return plan
 
     @property
@@ -205,7 +218,13 @@ class Run:
         self._follow(undo)
         assert self._tenants is not None
         refuse_if_still_hindered(
-            self._site, self._report, self._tenants, self._gpus.clearance, plan, self._gpus.last
+            self._site,
+            self._report,
+            self._tenants,
+            self._gpus.clearance,
+            plan,
+            self._gpus.last,
+            everyone=self._reboot_for is not None,
         )
 
     # Step 2: the journal and the cordon, in one request. From here on the node is ours.
@@ -270,16 +289,17 @@ class Run:
         self._report.event("Reconfiguring", words)
         return plan
 
-    # Step 3: whoever stands in the way leaves, and nobody else.
+    # Step 3: whoever stands in the way leaves, and nobody else. That is everybody where the node is rebooted.
 
     def _drain(self) -> None:
         plan, inventory = self._gpus.planned, self._gpus.last
+        everyone = self._reboot_for is not None
         assert self._tenants is not None
-        if not self._tenants.in_the_way(plan, inventory):
+        if not self._tenants.in_the_way(plan, inventory, everyone=everyone):
             return
         self._report.say(Phase.DRAINING)
         with self._interrupts.free_to_start_over():
-            gone = self._tenants.leave(plan, inventory, self._hindered)
+            gone = self._tenants.leave(plan, inventory, self._hindered, everyone=everyone)
         if gone:
             self._report.event("Drained", f"gone: {name_pods(gone)}")
 
@@ -309,7 +329,7 @@ class Run:
             if not self._gpus.seen:
                 # What an earlier process has done to them is not known yet; it is put back once they can be read.
                 raise
-            error = self._gpus.restored(failure, clients.paused)
+            error = self._gpus.restored(failure, clients.paused or self._rebooting.begun)
             if error.reason is Reason.INTERRUPTED and self._interrupts.stopping:
                 raise StoppingError from error
             raise error from failure
@@ -366,6 +386,8 @@ class Run:
         return {uid for uid in owners if uid is not None}
 
     def _free(self) -> None:
+        if self._reboot_for is not None:
+            return
         self._report.phase = Phase.FREEING_GPUS
         with self._interrupts.free_to_start_over():
             self._gpus.free(self._held_by)
@@ -406,13 +428,23 @@ class Run:
     # Steps 7 and 8.
 
     def _repartition(self) -> None:
+        if self._reboot_for is not None:
+            return
         self._interrupts.check()
         try:
             self._gpus.repartition()
         except MigManagerError as error:
             if error.reason is Reason.INTERRUPTED and self._interrupts.stopping:
                 raise StoppingError from None
-            raise
+            self._rebooting.must_help(error, self._gpus.planned)
+            self._reboot_for = error
+
+    def _reboot(self) -> None:
+        """Where nothing else makes the modes so: the node goes down, and the next start goes on."""
+        if self._reboot_for is not None:
+            self._drain()
+            self._report.say(Phase.APPLYING, self._reboot_for.message)
+            self._rebooting.carry_out()
 
     def _publish_devices(self) -> None:
         self._report.phase = Phase.PUBLISHING_DEVICES

@@ -18,6 +18,7 @@ from mig_manager.daemon.status import (
     STATUS_ANNOTATION,
     Outcome,
     Phase,
+    Reboot,
     State,
     Status,
     fitting,
@@ -86,6 +87,7 @@ class Report:
         self._retry_at = retry_at
         self._started = now()
         self._recovers = JOURNAL_ANNOTATION in meta.annotations
+        self.journal: Journal | None = None
         self.node = client.open(self._first_word, meta, deadline=self._deadline())
         """As last read, by us or by the answer to a change."""
         self.journal = Journal.from_annotations(self.node.meta.annotations)
@@ -115,7 +117,12 @@ class Report:
         self.node = self._client.patch(change, deadline=self._deadline())
 
     def change(
-        self, phase: Phase, compute: Callable[[Node], NodeChange], *, within: float | None = None
+        self,
+        phase: Phase,
+        compute: Callable[[Node], NodeChange],
+        *,
+        within: float | None = None,
+        state: State = State.PENDING,
     ) -> None:
         """Say where the run stands, together with a change that depends on what the Node is at that moment.
 
@@ -125,7 +132,7 @@ class Report:
         self.phase = phase
         self.said = True
         self.node = self._client.update(
-            lambda node: self._status(State.PENDING, phase) | compute(node),
+            lambda node: compute(node) | self._status(state, phase),
             deadline=Deadline.after(self.patience if within is None else min(self.patience, within)),
             node=newer(self.node, self.latest()),
         )
@@ -179,6 +186,8 @@ class Report:
         """What is still to be put back; None: nothing."""
         journal = self.journal
         if journal is None or journal.operands or (journal.cordoned and not uncordon):
+            return journal
+        if journal.reboot is not None and inventory is None:
             return journal
         if not journal.services:
             return None
@@ -253,6 +262,17 @@ class Report:
         return same and self.journal is None and said is not None and said.reason in USERS_IN_THE_WAY
 
     @property
+    def reboot(self) -> Reboot | None:
+        """The reboot that was asked for this very wish, now or in an earlier run; None for none."""
+        held = self.journal.reboot if self.journal is not None else None
+        said = self.before.reboot if self.before is not None else None
+        for asked in (held, said):
+            # Without a hash the wish is not known yet, and may be the same.
+            if asked and asked.layout == self.wish.layout and self.wish.hash in (None, asked.hash):
+                return asked
+        return None
+
+    @property
     def not_usable(self) -> bool:
         """Whether the Node says that the GPUs were right, but not within reach of pods."""
         return self.before is not None and self.before.reason in _NOT_USABLE
@@ -279,6 +299,7 @@ class Report:
             nextRetryAt=retry,
             gpus=self.gpus,
             edited=(self.edited and state is not State.SUCCESS) or None,
+            reboot=self.reboot,
         )
         return NodeChange(labels={STATE_LABEL: state}, annotations={STATUS_ANNOTATION: status.to_json()})
 

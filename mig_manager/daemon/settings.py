@@ -137,6 +137,21 @@ class Settings(BaseSettings):
         description="Command that resets GPUs, run inside the driver root; `{gpus}` becomes their UUIDs.",
     )
     reset_timeout: Seconds = Field(default=180.0, description="How long a reset may take.")
+    with_reboot: bool = Field(
+        default=False,
+        validation_alias=_named("WITH_REBOOT", "with_reboot"),
+        description="Reboot the node where its GPUs cannot be reset and their MIG mode has to change, as in many "
+        "virtual machines; every pod that can be evicted is drained first. Once for each layout that is asked for.",
+    )
+    reboot_command: Words = Field(
+        default=("chroot", "{host}", "reboot"),
+        description="Command that reboots the node; `{host}` becomes HOST_ROOT_MOUNT.",
+    )
+    reboot_timeout: Seconds = Field(
+        default=900.0,
+        description="How long after that command the node may still be up, before the run fails and everything is "
+        "put back.",
+    )
     proc_root: Path = Field(
         default=Path("/proc"),
         description="The host's /proc: who has device nodes open, and which MIG capabilities there are. In the "

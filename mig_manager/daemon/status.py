@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -42,6 +42,7 @@ class Phase(StrEnum):
     STOPPING_HOST_SERVICES = "StoppingHostServices"
     FREEING_GPUS = "FreeingGpus"
     APPLYING = "Applying"
+    REBOOTING = "Rebooting"
     PUBLISHING_DEVICES = "PublishingDevices"
     STARTING_HOST_SERVICES = "StartingHostServices"
     RESUMING_OPERANDS = "ResumingOperands"
@@ -70,6 +71,19 @@ _LONGEST_MESSAGE = 8192
 
 
 @dataclass(frozen=True, slots=True)
+class Reboot:
+    """A reboot that was asked for; it stands in the journal while it is under way, and in the status ever after."""
+
+    layout: str
+    """For what."""
+    hash: str | None
+    boot: str
+    """Id of the boot that was to end."""
+    at: str
+    """When; RFC 3339."""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """The status annotation. Times are RFC 3339 in UTC, such as 2026-03-01T12:00:00Z."""
 
@@ -89,10 +103,13 @@ class Status:
     """Indices of the GPUs that the run changes."""
     edited: bool | None = None
     """True where only an edit of the layout asks for the run: what the label meant before had been applied."""
+    reboot: Reboot | None = None
+    """The one that was asked for to get this layout."""
 
     def to_json(self) -> str:
         """Compact JSON, keys in the order of the fields, absent values left out."""
         values = {name.name: getattr(self, name.name) for name in fields(self)}
+        values["reboot"] = self.reboot and asdict(self.reboot)
         return json.dumps({key: value for key, value in values.items() if value is not None and value != ()})
 
     @classmethod
@@ -107,6 +124,7 @@ class Status:
             kept["reason"] = Reason(kept["reason"]) if kept.get("reason") else None
             kept["origin"] = Origin(kept["origin"]) if kept.get("origin") else None
             kept["gpus"] = tuple(kept.get("gpus", ()))
+            kept["reboot"] = Reboot(**kept["reboot"]) if kept.get("reboot") else None
             return cls(**kept)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None

@@ -90,8 +90,14 @@ class Tenants:
         """UUIDs of the devices that a pod holds, whether it uses them or not; empty where nobody knows."""
         return held_devices(self._allocations() or ())
 
-    def in_the_way(self, plan: NodePlan, inventory: Inventory) -> Sequence[Pod]:
-        """Those that the plan takes something from; all on the GPUs, where that cannot be told."""
+    def in_the_way(self, plan: NodePlan, inventory: Inventory, *, everyone: bool = False) -> Sequence[Pod]:
+        """Those that the plan takes something from; all on the GPUs, where that cannot be told.
+
+        `everyone`: and all others that can be made to go, for the node is rebooted.
+        """
+        if everyone:
+            found = {pod.uid: pod for pod in (*self._movable(), *self.in_the_way(plan, inventory))}
+            return sorted(found.values(), key=str)
         if self._site.settings.drain_scope == "all":
             return self._together(self._on_gpus(), plan)
         return self._losing(plan, inventory)
@@ -101,17 +107,34 @@ class Tenants:
         pod = self._pods.objects.get(uid)
         return None if pod is None else str(pod)
 
-    def leave(self, plan: NodePlan, inventory: Inventory, hindered: Callable[[str], None]) -> Sequence[Pod]:
+    def leave(
+        self,
+        plan: NodePlan,
+        inventory: Inventory,
+        hindered: Callable[[str], None],
+        *,
+        everyone: bool = False,
+    ) -> Sequence[Pod]:
         """Make those go that are in the way; gives those that are gone.
+
+        Of `everyone`, who comes later is not meant, unless the plan takes something from it: there are pods that
+        tolerate every cordon, and would come again and again.
 
         Raises what `drain` raises, and DrainRequired before anybody has to go: it names the pods that lose
         something, and that no drain can move.
         """
         self._refuse_immovable(plan, inventory)
+        there = frozenset(self._pods.objects) if everyone else frozenset()
+
+        def victims() -> Sequence[Pod]:
+            found = {pod.uid: pod for pod in self._movable() if pod.uid in there}
+            found |= {pod.uid: pod for pod in self.in_the_way(plan, inventory)}
+            return sorted(found.values(), key=str)
+
         gone = drain(
             self._site.api,
             self._pods,
-            lambda: self.in_the_way(plan, inventory),
+            victims,
             drain_options(self._site),
             self._site.signal,
             hindered=hindered,
@@ -119,6 +142,12 @@ class Tenants:
         ).gone
         self._refuse_immovable(plan, inventory)
         return gone
+
+    def _movable(self) -> Sequence[Pod]:
+        """All that a drain can make go."""
+        return [
+            p for p in self._unfinished() if not (stays(p) or p.uid in self._empty or self._is_operand(p))
+        ]
 
     def _refuse_immovable(self, plan: NodePlan, inventory: Inventory) -> None:
         def immovable() -> list[Pod]:

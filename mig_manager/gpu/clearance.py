@@ -98,7 +98,8 @@ class Clearance:
             raise MigManagerError(
                 Reason.RESET_NOT_SUPPORTED,
                 f"{_names(fixed)} cannot change MIG mode: that takes a reset, and this virtual machine cannot"
-                " reset the GPU it was given. Switch the mode by hand (nvidia-smi -mig) and reboot the node.",
+                " reset the GPU it was given. Switch the mode by hand (nvidia-smi -mig) and reboot the node, or let"
+                " the daemon do it (WITH_REBOOT=true).",
             )
 
     def holders(self, plan: NodePlan) -> tuple[Holder, ...]:

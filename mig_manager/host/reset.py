@@ -19,9 +19,9 @@ _TOGETHER = ("nvlink", "linked", "same command", "same time", "together")
 _ADVICE = {
     Reason.RESET_NOT_SUPPORTED: (
         "This platform lets nobody reset the GPU, as a rule because it is a virtual machine."
-        " Switch the mode by hand (nvidia-smi -mig) and reboot the node."
+        " Switch the mode by hand (nvidia-smi -mig) and reboot the node, or let the daemon do it (WITH_REBOOT=true)."
     ),
-    Reason.REBOOT_REQUIRED: "Reboot the node.",
+    Reason.REBOOT_REQUIRED: "Reboot the node, or let the daemon do it (WITH_REBOOT=true).",
 }
 
 

@@ -49,6 +49,8 @@ class Delays:
     """How often the operator's validator looks again for what it waits for: 5 s in life, 30 times."""
     reset: float = 5.0
     """A reset of GPUs."""
+    boot: float = 120.0
+    """From the end of everything on the node until its kubelet runs again; a guess."""
     nvml: Mapping[str, float] = field(default_factory=lambda: _MEASURED_NVML)
     """By NVML function."""
 
@@ -64,10 +66,11 @@ class Delays:
             restart_most=0.2,
             validation=0.02,
             reset=0.02,
+            boot=0.05,
             nvml={},
         )
 
     @classmethod
     def demo(cls) -> Delays:
         """For people to watch: as measured, with a shorter reset and a kubelet that syncs twice a second."""
-        return cls(node_sync=0.5, restart=2.0, restart_most=10.0, reset=1.5)
+        return cls(node_sync=0.5, restart=2.0, restart_most=10.0, reset=1.5, boot=5.0)

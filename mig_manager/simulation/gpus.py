@@ -241,11 +241,25 @@ class SimulatedGpus:
     def reboot(self) -> None:
         """Restart the node: processes end, pending modes hold (Ampere), later GPUs have MIG off."""
         with self._store.change() as state:
+            if state["options"]["reboots"] == "in vain":
+                for gpu in state["gpus"]:
+                    gpu["pending"] = gpu["current"]
             state["clients"], state["sessions"] = [], []
             restart(state)
             state["loaded"] = True
             state["driver"] = state["library"]
             state["boot_id"] = str(uuid.uuid4())
+
+    def ask_for_reboot(self) -> str:
+        """Note that the reboot command was run; gives what becomes of it, by the names in GpuOptions."""
+        with self._store.change() as state:
+            state["reboots_asked"] += 1
+        return state["options"]["reboots"]
+
+    @property
+    def reboots_asked(self) -> int:
+        """How often that was."""
+        return self._store.read()["reboots_asked"]
 
     def lose(self, gpu: int) -> None:
         """Let a GPU fall off the bus: calls on it answer GPU_IS_LOST until a reset, reload or reboot."""

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -32,6 +33,7 @@ from mig_manager.simulation.operands.dradriver import devices as claimable
 from mig_manager.simulation.operands.manifests import daemon_sets, node_labels
 from mig_manager.simulation.operands.programs import PROGRAMS
 from mig_manager.simulation.podspec import is_finished, is_ready
+from mig_manager.simulation.power import Power
 from mig_manager.simulation.resources import CONFIGMAPS, DAEMON_SETS, NAMESPACES, NODES, PODS, RESOURCE_SLICES
 from mig_manager.simulation.store import MemoryStore
 from mig_manager.simulation.workloads import NAMESPACE as WORKLOADS
@@ -120,6 +122,9 @@ class SimulatedCluster:
         )
         self.pod_resources = PodResourcesServer(answers_of(self.kubelet), _socket(directory))
         self._with_pod_resources = pod_resources
+        self.power = Power(self.gpus, self.reboot)
+        self.while_down: Callable[[], AbstractContextManager[object]] = nullcontext
+        """What else ends with the node and starts with it again; entered when it goes down, left when it is up."""
         self._leave: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
@@ -133,6 +138,7 @@ class SimulatedCluster:
         self._loop.call(self.kubelet.start)
         if self._with_pod_resources:
             self.pod_resources.start()
+        self.power.start()
         for name in (OPERANDS, NAMESPACE, WORKLOADS):
             self.store.create(NAMESPACES, {"metadata": {"name": name}})
         meta = {"name": CONFIG_MAP, "namespace": NAMESPACE}
@@ -145,15 +151,29 @@ class SimulatedCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.power.stop()
         self._leave()
         self.pod_resources.stop()
         shutil.rmtree(self.pod_resources.socket.parent, ignore_errors=True)
         self.api.stop()
         self._loop.close()
 
+    def reboot(self) -> None:
+        """Restart the node, pods and all; comes back once its kubelet runs again."""
+        with self.while_down():
+            self._loop.call(self.kubelet.power_off)
+            self.pod_resources.stop()
+            time.sleep(self.delays.boot)
+            self.gpus.reboot()
+            self._loop.call(self.kubelet.start)
+            if self._with_pod_resources:
+                self.pod_resources.start()
+
     def daemon_environment(self) -> dict[str, str]:
         """What `python -m mig_manager.daemon` needs, on top of its usual environment, to manage this node."""
-        reset = [sys.executable, "-m", "mig_manager.simulation.nvidia_smi", "--state", str(self.gpus.path)]
+        state = ["--state", str(self.gpus.path)]
+        reset = [sys.executable, "-m", "mig_manager.simulation.nvidia_smi", *state]
+        reboot = [sys.executable, "-m", "mig_manager.simulation.power", *state]
         return {
             "KUBECONFIG": str(self.daemon_kubeconfig),
             "NODE_NAME": self.node,
@@ -168,6 +188,7 @@ class SimulatedCluster:
             "MIG_MANAGER_NVML_LOADER": "mig_manager.simulation.nvml:install",
             "MIG_MANAGER_NVML_ARGUMENT": str(self.gpus.path),
             "MIG_MANAGER_RESET_COMMAND": json.dumps([*reset, "--gpu-reset", "-i", "{gpus}"]),
+            "MIG_MANAGER_REBOOT_COMMAND": json.dumps(reboot),
             "MIG_MANAGER_PROC_ROOT": str(self.host / "proc"),
             "MIG_MANAGER_SYS_ROOT": str(self.host / "sys"),
             "DEV_ROOT_CTR_PATH": str(self.host),

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -72,11 +73,15 @@ class GpuNode:
         self.log = directory / "daemon.log"
         self.log.touch()
         self.environment: dict[str, str] = {}
+        self.ends: list[int] = []
+        """Exit statuses of daemons that ended with the node."""
+        self._settings: dict[str, str] = {}
         self._daemon: subprocess.Popen[bytes] | None = None
         self._log_from = 0
         self._events_before: set[str] = set()
 
     def __enter__(self) -> Self:
+        self.cluster.while_down = self._ended_with_the_node
         self.cluster.__enter__()
         self.cluster.wait_ready()
         self.history = History(self.cluster.store)
@@ -84,6 +89,7 @@ class GpuNode:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        self.cluster.power.stop()
         if self.runs:
             self.kill()
         self.cluster.__exit__(kind, *exc)
@@ -100,10 +106,21 @@ class GpuNode:
         """Start the daemon with these environment variables on top."""
         environment = {**os.environ, **self.cluster.daemon_environment(), **self.environment, **settings}
         environment["PYTHONPATH"] = str(ROOT)
+        self._settings = settings
         with self.log.open("ab") as log:
             self._daemon = subprocess.Popen(
                 [sys.executable, "-m", "mig_manager.daemon"], env=environment, stdout=log, stderr=log
             )
+
+    @contextmanager
+    def _ended_with_the_node(self) -> Iterator[None]:
+        """The daemon's pod: told to end when the node goes down, and started again when it is up."""
+        ran, settings = self.runs, self._settings
+        if ran:
+            self.ends.append(self.terminate())
+        yield
+        if ran:
+            self.start(**settings)
 
     def run_to_end(self, **settings: str) -> tuple[int, str]:
         """Start the daemon where it is bound to end at once; gives exit status and what it wrote."""
@@ -289,8 +306,8 @@ class GpuNode:
 
         def look() -> dict[str, Any] | None:
             status = self.status
-            done = status.get("layout") == layout and self.state == status.get("state") != "pending"
-            return status if done else None
+            done = status.get("layout") == layout and self.state == status.get("state")
+            return status if done and self.state not in ("pending", "rebooting") else None
 
         found: dict[str, Any] = self.wait(look, f"the end of a run for {layout}", timeout)
         return found

@@ -16,6 +16,7 @@ from mig_manager.layouts.book import resolve
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.schema import parse_layouts
 from mig_manager.planning.catalogue import catalogue, find_model, parse_gpus
+from mig_manager.simulation import power
 from mig_manager.simulation.delays import Delays
 from mig_manager.simulation.examples import layout_file
 from mig_manager.simulation.objects import Object
@@ -413,3 +414,47 @@ def test_a_pod_asks_for_its_containers_together_or_its_largest_init_container() 
     }
     asked = {name: float(amount) for name, amount in requests({"spec": spec}).items()}
     assert asked == {GPU: 5, "cpu": 0.5, "memory": 1024**3}
+
+
+# Reboots
+
+
+def test_a_reboot_ends_every_pod_and_what_may_start_again_does(cluster: SimulatedCluster) -> None:
+    store, boot = cluster.store, cluster.node_object()["status"]["nodeInfo"]["bootID"]
+    plugin = ready_pods(cluster, PLUGIN)[0]["metadata"]["uid"]
+    store.create(PODS, pod("on-gpu", pod_spec("example/image", {SMALL: 1})))
+    store.create(PODS, pod("once", pod_spec("example/image", {}, restartPolicy="Never")))
+
+    def both(wanted: str) -> bool:
+        return {phase(find(cluster, name)) for name in ("on-gpu", "once")} == {wanted}
+
+    cluster.wait_for(lambda: both("Running"), "the pods")
+    cluster.reboot()
+    assert cluster.node_object()["status"]["nodeInfo"]["bootID"] != boot
+    cluster.wait_for(lambda: both("Failed"), "the end of what cannot start again")
+    assert (find(cluster, "on-gpu") or {})["status"]["reason"] == "UnexpectedAdmissionError"
+    cluster.wait_for(
+        lambda: [restarts(each) for each in ready_pods(cluster, PLUGIN)] == [1], "the plugin's pod again"
+    )
+    assert ready_pods(cluster, PLUGIN)[0]["metadata"]["uid"] == plugin
+    # From Hopper on, MIG mode does not outlive the node.
+    cluster.wait_for(lambda: cluster.allocatable() == {GPU: 2, SMALL: 0}, "what the GPUs are now")
+
+
+def test_the_reboot_command_reboots_the_node_and_fails_where_no_node_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = SimulatedCluster(tmp_path, GPUS, delays=Delays.fast(), workloads=False)
+    boot, command = cluster.gpus.boot_id, ["--state", str(cluster.gpus.path)]
+    assert power.main(command) == 1
+    with cluster:
+        assert power.main(command) == 0
+        cluster.wait_for(
+            lambda: cluster.node_object()["status"]["nodeInfo"]["bootID"] != boot, "a new boot id"
+        )
+    assert power.main(command) == 1
+    assert capsys.readouterr().err.count("Failed to talk to init daemon.") == 2
+
+
+def restarts(pod: Object) -> int:
+    return int(pod["status"]["containerStatuses"][0]["restartCount"])

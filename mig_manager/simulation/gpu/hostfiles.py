@@ -42,7 +42,7 @@ def render(state: NodeState) -> None:
         return
     root = Path(directory)
     # Most changes are sessions that open and close, which show nowhere.
-    shown = json.dumps([state["clients"], state["gpus"], state["options"]])
+    shown = json.dumps([state["clients"], state["gpus"], state["options"], state["boot_id"]])
     version = hashlib.sha256(shown.encode()).hexdigest()
     known: dict[str, str] = {}
     manifest = root / _MANIFEST
@@ -98,6 +98,7 @@ def _files(state: NodeState, root: Path) -> Iterator[tuple[str, str]]:
     numbers += f"{NVIDIA_CAPS_MAJOR} nvidia-caps\n"
     yield "proc/devices", f"=Character devices:\n  1 mem\n{numbers}\nBlock devices:\n"
     yield "proc/stat", f"=btime {BOOT_TIME}\n"
+    yield "proc/sys/kernel/random/boot_id", f"={state['boot_id']}\n"
     for index, gpu in enumerate(state["gpus"]):
         yield from _capabilities(gpu)
         yield from _pci(state, index, gpu)

@@ -40,6 +40,8 @@ class GpuOptions:
     passthrough: bool = False
     """A virtual machine that can't reset its GPUs: a pending mode waits for a reboot."""
     resets: Literal["work", "refused", "unsupported"] = "work"
+    reboots: Literal["work", "refused", "ignored", "in vain"] = "work"
+    """What becomes of the reboot command: it fails, or ends well without a reboot, or no pending mode outlives it."""
     grouped_resets: bool = False
     """GPUs can only be reset all together (NVLink without a Fabric Manager)."""
     drm: bool = False
@@ -105,6 +107,7 @@ def new_state(models: Sequence[GpuModel], options: GpuOptions) -> NodeState:
             holes=options.holes,
             passthrough=options.passthrough,
             resets=options.resets,
+            reboots=options.reboots,
             grouped_resets=options.grouped_resets,
             drm=options.drm,
             permission=options.permission,
@@ -117,6 +120,7 @@ def new_state(models: Sequence[GpuModel], options: GpuOptions) -> NodeState:
         loaded=True,
         driver_epoch=1,
         boot_id=str(uuid.uuid4()),
+        reboots_asked=0,
         serial=0,
         clients=[],
         sessions=[],

@@ -113,6 +113,7 @@ class OptionState(TypedDict):
     holes: str
     passthrough: bool
     resets: str
+    reboots: str
     grouped_resets: bool
     drm: bool
     permission: str
@@ -138,6 +139,8 @@ class NodeState(TypedDict):
     driver_epoch: int
     """Grows when the module is unloaded; a session of an earlier epoch is of no use any more."""
     boot_id: str
+    reboots_asked: int
+    """How often the reboot command was run."""
     serial: int
     """The last serial number given out."""
     clients: list[ClientState]

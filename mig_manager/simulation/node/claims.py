@@ -43,6 +43,10 @@ class ClaimManager:
         """It has gone; what it has prepared stays so."""
         self._drivers.pop(driver, None)
 
+    def restart(self) -> None:
+        """The node starts anew: nothing is prepared, and no driver is there."""
+        self._drivers, self._prepared, self._waiting = {}, {}, []
+
     def knows(self, driver: str) -> bool:
         """Whether the driver's plugin is there."""
         return driver in self._drivers

@@ -191,6 +191,10 @@ class Container:
         if self.running:
             self._close(code, "", handles_s)
 
+    def lost(self) -> None:
+        """It ran on an earlier boot of the node, and nobody knows how it ended."""
+        self.state = {"terminated": {"exitCode": 255, "reason": "Unknown"}}
+
     def set_ready(self, run: Run) -> None:
         """The program of that run says so."""
         if run is self._run and not self.is_ready:

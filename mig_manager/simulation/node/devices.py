@@ -150,6 +150,14 @@ class DeviceManager:
         """Take everything back that the pod holds."""
         self._pods.pop(pod_uid, None)
 
+    def restart(self) -> None:
+        """The kubelet starts anew: it remembers the resources a while, but no device until a plugin lists it again."""
+        for name, offer in self._offers.items():
+            if offer.forget is not None:
+                offer.forget.cancel()
+            self._offers[name] = _Offer(forget=self._loop.after(self._forget_s, partial(self._forget, name)))
+        self._pods = {}
+
     def _forget(self, resource: str) -> None:
         self._offers[resource] = _Offer()
         self._changed()

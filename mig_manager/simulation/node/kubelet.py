@@ -61,15 +61,29 @@ class Kubelet:
         self._addresses = count()
         self._workers: dict[str, PodWorker] = {}
         self._unschedulable = False
+        self._runs = False
 
     def start(self) -> None:
         """Register the node and take on the pods that are bound to it. In the loop."""
+        self._runs = True
         self.status.register()
         for pod in self.services.store.snapshot(PODS)[0]:
             self._pod_changed(pod)
 
+    def power_off(self) -> None:
+        """The node goes down, and all of its pods with it, until the next `start`. In the loop."""
+        self._runs = False
+        for worker in self._workers.values():
+            worker.power_off()
+        self._workers = {}
+        self.devices.restart()
+        self.services.claims.restart()
+        self.status.stop()
+
     def changed(self, change: Change) -> None:
         """Something changed in the store. In the loop."""
+        if not self._runs:
+            return
         if change.resource == PODS:
             if change.type == "DELETED":
                 worker = self._workers.get(change.object["metadata"]["uid"])

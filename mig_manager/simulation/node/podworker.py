@@ -64,6 +64,12 @@ class PodWorker:
         spec = pod["spec"]
         self._init = [self._container(each, init=True) for each in spec.get("initContainers") or []]
         self._main = [self._container(each, init=False) for each in spec["containers"]]
+        status = pod.get("status") or {}
+        for known in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+            # Of an earlier boot of the node.
+            for container in (*self._init, *self._main):
+                if container.name == known["name"]:
+                    container.restarts = known["restartCount"] + 1
 
     @property
     def active(self) -> bool:
@@ -74,8 +80,26 @@ class PodWorker:
         """See the pod after the time that this takes."""
         if is_finished(self.pod):
             self._phase = self.pod["status"]["phase"]
+        elif self._lost_for_good():
+            self._phase, self._ended = "Failed", True
+            for container in self._main:
+                container.lost()
+            self._write()
         else:
             self._later(self._services.delays.pod_notice, self._see)
+
+    def _lost_for_good(self) -> bool:
+        """Whether it ran on an earlier boot of the node, and may not be started again."""
+        ran = (self.pod.get("status") or {}).get("phase") == "Running"
+        return ran and self.pod["spec"].get("restartPolicy") == "Never"
+
+    def power_off(self) -> None:
+        """The node goes down: every process ends, and nobody writes anything."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ended = True
+        for container in (*self._main, *self._init):
+            container.stop(137)
 
     def update(self, pod: Object) -> None:
         """The pod changed in the API."""
@@ -92,7 +116,7 @@ class PodWorker:
             self._terminate(float("inf"))
 
     def _see(self) -> None:
-        self._start_time = timestamp()
+        self._start_time = (self.pod.get("status") or {}).get("startTime") or timestamp()
         try:
             self._admit(self.pod)
         except RejectedError as error:

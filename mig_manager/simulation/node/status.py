@@ -55,6 +55,7 @@ class NodeStatus:
         self._first = 0.0
         self._sync: Timer | None = None
         self._report: Timer | None = None
+        self._lease: Timer | None = None
 
     def register(self) -> None:
         """Create the Node, as a starting kubelet does; of an existing one only the status is written."""
@@ -78,6 +79,13 @@ class NodeStatus:
             )
         self._look()
         self._renew()
+
+    def stop(self) -> None:
+        """Write nothing any more, until it registers again."""
+        for timer in (self._sync, self._report, self._lease):
+            if timer is not None:
+                timer.cancel()
+        self._sync = self._report = self._lease = None
 
     def changed(self) -> None:
         """What the node offers has changed: write it at the next sync time."""
@@ -115,7 +123,7 @@ class NodeStatus:
         spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": renewed}
         if store.update(LEASES, _LEASES, name, lambda lease: {**lease, "spec": spec}) is None:
             store.create(LEASES, {"metadata": {"name": name, "namespace": _LEASES}, "spec": spec})
-        self._services.loop.after(_LEASE_PERIOD_S, self._renew)
+        self._lease = self._services.loop.after(_LEASE_PERIOD_S, self._renew)
 
     def _heartbeat(self) -> None:
         self._report = None
