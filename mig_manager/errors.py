@@ -29,6 +29,7 @@ class Reason(StrEnum):
     VERIFY_FAILED = "VerifyFailed"
     DEVICE_NODE_ERROR = "DeviceNodeError"
     CDI_ERROR = "CdiError"
+    DRIFTED = "Drifted"
     RESOURCES_NOT_ADVERTISED = "ResourcesNotAdvertised"
     ROLLBACK_FAILED = "RollbackFailed"
     INTERRUPTED = "Interrupted"

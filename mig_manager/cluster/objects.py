@@ -62,6 +62,18 @@ class Taint:
     key: str
     value: str
     effect: str
+    added: str = ""
+    """When, RFC 3339; only those that evict have it."""
+
+    @classmethod
+    def from_json(cls, obj: JsonObject) -> Taint:
+        """From an entry of spec.taints."""
+        return cls(obj["key"], obj.get("value") or "", obj.get("effect") or "", obj.get("timeAdded") or "")
+
+    def as_json(self) -> JsonObject:
+        """As an entry of spec.taints."""
+        found = {"key": self.key, "value": self.value, "effect": self.effect, "timeAdded": self.added}
+        return {key: value for key, value in found.items() if value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +99,7 @@ class Node:
         return cls(
             meta=NodeMeta.from_json(obj),
             unschedulable=bool(spec.get("unschedulable")),
-            taints=tuple(
-                Taint(t["key"], t.get("value") or "", t.get("effect") or "") for t in spec.get("taints") or ()
-            ),
+            taints=tuple(map(Taint.from_json, spec.get("taints") or ())),
             capacity=_extended(status.get("capacity")),
             allocatable=_extended(status.get("allocatable")),
             heartbeat=parse_time(ready.get("lastHeartbeatTime")),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import urllib3
 
 _LONGEST_STATUS = 65536
+_OTHER_UID = "UID in precondition"
 
 
 class ApiError(MigManagerError):
@@ -41,8 +42,11 @@ class ApiError(MigManagerError):
 
     @property
     def passing(self) -> bool:
-        """Whether the same request may succeed a little later."""
-        return self.status in (0, 401, 409, 429, 500, 502, 503, 504)
+        """Whether the same request may succeed a little later.
+
+        Not so where it named the uid of an object, and another one has that name by now.
+        """
+        return self.status in (0, 401, 409, 429, 500, 502, 503, 504) and _OTHER_UID not in self.message
 
 
 def _api_error(

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from loguru import logger
 
 from mig_manager.cluster.node import NodeChange
-from mig_manager.cluster.objects import Node, NodeMeta
+from mig_manager.cluster.objects import NodeMeta
 from mig_manager.cluster.wait import Deadline
+from mig_manager.daemon.drift import Drift, telling
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION
 from mig_manager.daemon.reconfigure import Run
 from mig_manager.daemon.report import PATIENCE, Report
 from mig_manager.daemon.retries import Retries
+from mig_manager.daemon.said import Said
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.status import (
     CONFIG_LABEL,
@@ -29,6 +31,7 @@ from mig_manager.daemon.status import (
     Phase,
     State,
 )
+from mig_manager.daemon.unlabelled import Unlabelled
 from mig_manager.daemon.wish import Wish
 from mig_manager.errors import MigManagerError, Reason
 
@@ -53,6 +56,11 @@ class Agent:
         self._site = site
         self._node = node
         self._retries = Retries(site.settings)
+        self._drift = Drift(site)
+        self._said = Said()
+        self._unlabelled = Unlabelled(site)
+        self._gently = False
+        """Whether the run (and its retries) only repairs, so that it takes nothing from anybody."""
         self._handled: _Handled | None = None
         self._run: Run | None = None
         self._missed = ""
@@ -62,13 +70,19 @@ class Agent:
     def serve(self) -> None:
         """Work until `stop`. Raises ApiError if the Node cannot be followed any more."""
         while not self._stopping:
-            self._site.signal.wait(lambda: self._stopping or self._due(), self._retries.deadline())
+            self._site.signal.wait(
+                lambda: self._stopping or self._due(),
+                self._deadline(),
+                every=self._drift.glance_s,
+            )
             meta = self._node()
             if self._stopping:
                 return
-            if meta is None or not self._due():
-                self._retries.begin_anew()  # Its time has come, but nobody asks for it any more.
-            else:
+            if meta is None:
+                # Whatever was planned, nobody asks for it any more.
+                self._retries.begin_anew()
+                self._drift.rest()
+            elif self._due():
                 self._act(meta)
 
     def stop(self) -> None:
@@ -79,20 +93,47 @@ class Agent:
         self._site.signal.notify()
 
     def _asked(self) -> str:
-        """The layout that the label names now; empty without Node or label."""
+        """The layout that is asked for now; empty without Node, or without label and default."""
         meta = self._node()
-        return meta.labels.get(CONFIG_LABEL, "") if meta is not None else ""
+        return self._wanted(meta) if meta is not None else ""
+
+    def _wanted(self, meta: NodeMeta) -> str:
+        return meta.labels.get(CONFIG_LABEL) or self._unlabelled.layout
+
+    def _deadline(self) -> Deadline:
+        """When something is due although nobody has changed anything."""
+        meta = self._node()
+        unlabelled = Deadline.never()
+        if meta is not None and not self._wanted(meta):
+            unlabelled = self._unlabelled.deadline(meta)
+        return Deadline(
+            min(each.at for each in (self._retries.deadline(), self._drift.deadline(), unlabelled))
+        )
+
+    def _uid(self) -> str:
+        """Of the Node as last seen; empty while there is none."""
+        meta = self._node()
+        return meta.uid if meta is not None else ""
 
     def _due(self) -> bool:
         """Whether there is something to do right now."""
         meta = self._node()
         if meta is None:
             return False
-        return self._is_new(meta) or self._retries.due or self._may_publish(meta)
+        return (
+            self._is_new(meta)
+            or self._retries.due
+            or self._drift.due()
+            or bool(self._said.missing(meta))
+            or self._may_publish(meta)
+            or (not self._wanted(meta) and self._unlabelled.due(meta))
+        )
 
     def _is_new(self, meta: NodeMeta) -> bool:
         """Whether the Node asks for something else than the last run was about."""
-        layout = meta.labels.get(CONFIG_LABEL, "")
+        layout = self._wanted(meta)
+        if not layout and self._unlabelled.undecided:
+            return False
         handled = self._handled
         if handled is None or (handled.node_uid, handled.layout) != (meta.uid, layout):
             ours = (STATE_LABEL in meta.labels, *(key in meta.annotations for key in _OURS))
@@ -116,16 +157,23 @@ class Agent:
             self._site.events.record("Warning", "LayoutGone", message)
 
     def _act(self, meta: NodeMeta) -> None:
-        layout = meta.labels.get(CONFIG_LABEL, "")
+        layout = self._wanted(meta)
         new = self._is_new(meta)
         if new:
             self._retries.begin_anew()
+            self._gently = False
         if new or self._retries.due:
             # Without a label there is no wish, but an unfinished run may have things to put back.
             if layout or JOURNAL_ANNOTATION in meta.annotations:
                 self._reconfigure(meta, layout)
             if not self._stopping and self._node() is not None and not self._asked():
                 self._let_go(meta)
+        elif change := self._said.missing(meta):
+            self._restore(change)
+        elif self._drift.due():
+            self._look(meta, layout)
+        elif not layout and self._unlabelled.due(meta):
+            self._unlabelled.attend(meta)
         if not self._stopping and self._may_publish(meta):
             self._publish_layouts(meta)
 
@@ -133,6 +181,7 @@ class Agent:
         """One run, and what is remembered of it."""
         run: Run | None = None
         outcome: Outcome | None = None
+        self._drift.begin()
         try:
             self._site.permissions.refresh()
             report = Report(
@@ -143,10 +192,11 @@ class Agent:
                 attempt=self._retries.attempt,
                 retry_at=self._retries.schedule,
             )
-            self._run = run = Run(self._site, report, self._asked, self._node)
+            self._run = run = Run(self._site, report, self._asked, self._node, gently=self._gently)
             if self._stopping:
                 run.stop()
             outcome = run.execute() if report.said or not self._stopping else None
+            self._said.note(report.node.meta)
         except MigManagerError as error:
             logger.error("the run could not be brought to its end: {}", error.message)
             self._retries.schedule(Outcome.of(error, Phase.DONE), True)
@@ -157,15 +207,55 @@ class Agent:
         finally:
             self._run = None
         wish = run.wish if run is not None else None
-        failed = outcome is None or outcome.state is not State.SUCCESS
+        failed = outcome is None or (
+            outcome.state is not State.SUCCESS and outcome.reason is not Reason.DRIFTED
+        )
+        if outcome is None:
+            self._said.forget()
+        # A success that has something to tell is one whose edit was held back: the GPUs are not what it says.
+        if wish is not None and outcome is not None and outcome.reason in (None, Reason.DRIFTED):
+            self._drift.watch(
+                None if outcome.reason is None and outcome.message else wish.target, outcome.message
+            )
         self._handled = _Handled(meta.uid, wish.layout if wish is not None else layout, wish, failed)
+
+    def _look(self, meta: NodeMeta, layout: str) -> None:
+        """Compare the GPUs with what was applied, and say or mend what differs."""
+        finding = self._drift.look()
+        if finding is None or self._stopping:
+            return
+        left = "They are left so (MIG_MANAGER_DRIFT=report)."
+        if finding.words and (finding.reloaded or self._site.settings.drift == "repair"):
+            users = "" if finding.reloaded else self._drift.users(finding)
+            if not users:
+                why = "the driver was loaded anew" if finding.reloaded else "nobody loses anything by it"
+                message = f"{layout} is applied again, since {why}: {finding.words}"
+                logger.warning("{}", message)
+                self._site.events.record("Warning", Reason.DRIFTED, message)
+                self._gently = not finding.reloaded
+                self._reconfigure(meta, layout)
+                return
+            left = f"They are left so, for a repair would take something from {users}."
+        change, news = telling(meta, finding, left, self._drift.told)
+        if change and not self._write(change):
+            return  # The next look says it.
+        if news is not None:
+            self._drift.told = finding.words
+        if news is not None and news.message is not None:
+            logger.warning("{}", news.message)
+            self._site.events.record("Warning", Reason.DRIFTED, news.message)
+        elif news is not None:
+            logger.info("{}: the GPUs are as the layout says again", layout)
+            self._site.events.record(
+                "Normal", "DriftGone", f"{layout}: the GPUs are as the layout says again"
+            )
 
     def _may_publish(self, meta: NodeMeta) -> bool:
         """Whether the names of the possible layouts may be other than those last written down."""
         wishes = self._site.wishes
         return (
             wishes.know_hardware
-            and bool(meta.labels.get(CONFIG_LABEL))
+            and bool(self._wanted(meta))
             and self._published != (meta.uid, wishes.sources())
         )
 
@@ -174,24 +264,41 @@ class Agent:
         self._published = (meta.uid, self._site.wishes.sources())
         names = json.dumps(self._site.wishes.feasible())
         if meta.annotations.get(LAYOUTS_ANNOTATION) != names:
-            self._patch(NodeChange(annotations={LAYOUTS_ANNOTATION: names}))
+            self._write(NodeChange(annotations={LAYOUTS_ANNOTATION: names}))
 
     def _let_go(self, meta: NodeMeta) -> None:
         """The label is gone: the layout stays, and we say no more about it."""
         logger.info("label {} is gone: the layout stays, the state goes", CONFIG_LABEL)
         self._handled = _Handled(meta.uid, "", None, False)
-        node = self._patch(NodeChange(labels={STATE_LABEL: None}, annotations={STATUS_ANNOTATION: None}))
-        if node is not None and JOURNAL_ANNOTATION not in node.meta.annotations:
-            self._retries.begin_anew()
-
-    def _patch(self, change: NodeChange) -> Node | None:
-        """Change the Node; None, and a retry, where that fails."""
+        self._drift.rest()
+        self._said.forget()
+        change = NodeChange(labels={STATE_LABEL: None}, annotations={STATUS_ANNOTATION: None})
         try:
-            return self._site.node.patch(change, deadline=Deadline.after(PATIENCE))
+            node = self._site.node.patch(change, deadline=Deadline.after(PATIENCE))
         except MigManagerError as error:
             logger.warning("the Node could not be changed: {}", error.message)
             self._retries.schedule(Outcome.of(error, Phase.DONE), True)
-            return None
+        else:
+            if JOURNAL_ANNOTATION not in node.meta.annotations:
+                self._retries.begin_anew()
+
+    def _restore(self, change: NodeChange) -> None:
+        """Somebody has removed what we say on the Node: say it again, and touch nothing else."""
+        logger.info(
+            "removed from the Node, and written again: {}", ", ".join((*change.labels, *change.annotations))
+        )
+        if not self._write(change):
+            self._said.forget()
+
+    def _write(self, change: NodeChange) -> bool:
+        """Change what we say on the Node, and remember it; False where that fails."""
+        try:
+            node = self._site.node.patch(change, deadline=Deadline.after(PATIENCE), uid=self._uid())
+        except MigManagerError as error:
+            logger.warning("the Node could not be changed: {}", error.message)
+            return False
+        self._said.note(node.meta)
+        return True
 
 
 _OURS = (STATUS_ANNOTATION, JOURNAL_ANNOTATION)

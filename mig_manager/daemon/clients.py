@@ -25,6 +25,7 @@ from mig_manager.cluster.operands import (
 )
 from mig_manager.cluster.pods import name_pods
 from mig_manager.cluster.resources import expected_devices
+from mig_manager.cluster.taints import without_taint
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import ObjectWatch
 from mig_manager.daemon.advertised import expected_resources, shapes_now
@@ -67,7 +68,10 @@ class GpuClients:
         self._unpaused = unlabelled(labels, site.operands)
         """Those that no label stops; they are started anew after a change."""
         self._plugins = with_role(site.operands, Role.DEVICE_PLUGIN)
-        self._has_plugin = self._is_here(self._plugins)
+        # The start-up taint may have kept it away so far.
+        tainted = bool(without_taint(report.node, site.settings.startup_taint))
+        expected = tainted and any(labels.get(each.label or "") == "true" for each in self._plugins)
+        self._has_plugin = expected or self._is_here(self._plugins)
         self._has_dra_plugin = self._is_here(with_role(site.operands, Role.DRA_PLUGIN))
 
     def _is_here(self, operands: Sequence[Operand]) -> bool:

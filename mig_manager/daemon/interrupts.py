@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from mig_manager.errors import MigManagerError, Reason
+
 
 class WishChangedError(Exception):
     """The label or the layout changed while a run waited; it starts over."""
@@ -21,16 +23,29 @@ class StoppingError(Exception):
 class Interrupts:
     """Is asked before each look of each wait; what it raises ends the wait."""
 
-    def __init__(self, changed: Callable[[], bool]) -> None:
-        """`changed`: whether the Node asks for something else than the run is about."""
+    def __init__(self, changed: Callable[[], bool], gone: Callable[[], bool]) -> None:
+        """Prepare it.
+
+        Args:
+            changed: whether the Node asks for something else than the run is about.
+            gone: whether the Node has been deleted, whatever has its name now.
+        """
         self._changed = changed
+        self._gone = gone
         self._may_start_over = False
         self.stopping = False
 
     def check(self) -> None:
-        """Come back only if the wait may go on. Raises StoppingError or WishChangedError."""
+        """Come back only if the wait may go on.
+
+        Raises:
+            StoppingError, WishChangedError: as they say.
+            MigManagerError: Interrupted; the Node has been deleted.
+        """
         if self.stopping:
             raise StoppingError
+        if self._gone():
+            raise MigManagerError(Reason.INTERRUPTED, "The Node was deleted while the run was under way.")
         if self._may_start_over and self._changed():
             raise WishChangedError
 

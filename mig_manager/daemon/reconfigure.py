@@ -73,6 +73,8 @@ class Run:
         report: Report,
         asked: Callable[[], str],
         node: Callable[[], NodeMeta | None],
+        *,
+        gently: bool = False,
     ) -> None:
         """Prepare a run; nothing is sent yet.
 
@@ -80,8 +82,10 @@ class Run:
             report: the Node as read, and what is said on it.
             asked: the layout that the label names right now; empty when there is no label any more.
             node: the Node's metadata right now.
+            gently: fail rather than take something from a pod.
         """
         self._site = site
+        self._gently = gently
         self._report = report
         self._asked = asked
         self._gpus = Hardware(
@@ -91,7 +95,10 @@ class Run:
         self._kubelet = PodResources(
             site.settings.pod_resources_socket or find_socket(site.settings.host_root_mount)
         )
-        self._interrupts = Interrupts(lambda: site.wishes.of(asked()) != self.wish)
+        self._interrupts = Interrupts(
+            lambda: site.wishes.of(asked()) != self.wish,
+            lambda: (meta := node()) is None or meta.uid != report.node.meta.uid,
+        )
         self._fleet = Fleet(site, report, self._interrupts, node=node, rest=self._gpus.rest)
         self._rebooting = Rebooting(site, report, self._gpus, self._interrupts)
         self._reboot_for: MigManagerError | None = None
@@ -295,8 +302,14 @@ class Run:
         plan, inventory = self._gpus.planned, self._gpus.last
         everyone = self._reboot_for is not None
         assert self._tenants is not None
-        if not self._tenants.in_the_way(plan, inventory, everyone=everyone):
+        pods = self._tenants.in_the_way(plan, inventory, everyone=everyone)
+        if not pods:
             return
+        if self._gently:
+            message = (
+                f"The layout is not applied again, for that would take something from {name_pods(pods)}."
+            )
+            raise MigManagerError(Reason.DRIFTED, message)
         self._report.say(Phase.DRAINING)
         with self._interrupts.free_to_start_over():
             gone = self._tenants.leave(plan, inventory, self._hindered, everyone=everyone)
@@ -356,6 +369,7 @@ class Run:
             except MigManagerError as second:
                 logger.error("not everything could be put back: {}", second.message)
             raise
+        self._report.let_pods_in(self._site.settings.startup_taint)
         if clients.resume(changed=self._gpus.worked):
             clients.await_resources(self._gpus.last)
 
@@ -469,6 +483,7 @@ class Run:
         except MigManagerError as error:
             told.outcome = Outcome.of(error, self._report.failed_in or self._report.phase)
         else:
+            self._report.let_pods_in(self._site.settings.startup_taint)
             told.outcome = Outcome(State.SUCCESS, message=self._report.held_back)
         superseded = self._asked() != self._report.wish.layout
         self._report.conclude(

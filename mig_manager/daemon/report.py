@@ -10,6 +10,7 @@ from loguru import logger
 from mig_manager.cluster.events import EventRecorder
 from mig_manager.cluster.node import NodeChange, NodeClient, newer
 from mig_manager.cluster.objects import Node, NodeMeta
+from mig_manager.cluster.taints import without_taint
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal, gpus_before
 from mig_manager.daemon.status import (
@@ -114,7 +115,7 @@ class Report:
         self.phase = phase
         self.said = True
         change = self._status(State.PENDING, phase, message=None if message is None else fitting(message))
-        self.node = self._client.patch(change, deadline=self._deadline())
+        self._patch(change)
 
     def change(
         self,
@@ -135,7 +136,19 @@ class Report:
             lambda node: compute(node) | self._status(state, phase),
             deadline=Deadline.after(self.patience if within is None else min(self.patience, within)),
             node=newer(self.node, self.latest()),
+            uid=self.node.meta.uid,
         )
+
+    def let_pods_in(self, taint: str) -> None:
+        """Take the start-up taint with that key off; nothing is sent where the Node has none."""
+        if without_taint(self.node, taint):
+            self.node = self._client.update(
+                lambda node: without_taint(node, taint),
+                deadline=self._deadline(),
+                node=newer(self.node, self.latest()),
+                uid=self.node.meta.uid,
+            )
+            logger.info("taint {} taken off", taint)
 
     def keep(self, journal: Journal) -> NodeChange:
         """Take a journal as the present one; gives the change that writes it."""
@@ -179,7 +192,7 @@ class Report:
             )
         if retry is None and self._says_so_already(outcome, facts):
             return
-        self.node = self._client.patch(change, deadline=self._deadline())
+        self._patch(change)
         self._tell(outcome, retry)
 
     def _rest(self, inventory: Inventory | None, uncordon: bool) -> Journal | None:
@@ -194,6 +207,9 @@ class Report:
         # Pods may come back without them. The GPUs are done with, however they are now.
         gpus = journal.gpus if inventory is None else gpus_before(inventory)
         return replace(journal, cordoned=False, gpus=gpus)
+
+    def _patch(self, change: NodeChange) -> None:
+        self.node = self._client.patch(change, deadline=self._deadline(), uid=self.node.meta.uid)
 
     def _tell(self, outcome: Outcome, retry: str | None) -> None:
         layout = self.wish.layout or "no layout"

@@ -52,6 +52,7 @@ def _checked(check: Callable[[Any], object]) -> AfterValidator:
     return AfterValidator(checked)
 
 
+DriftMode = Literal["report", "repair"]
 DrainMode = Literal["evict", "wait", "delete", "off"]
 DrainScope = Literal["affected", "all"]
 EditedLayouts = Literal["slot", "always", "report"]
@@ -110,6 +111,18 @@ class Settings(BaseSettings):
         description="Layout file that serves for names that neither the ConfigMap nor CONFIG_FILE has.",
     )
 
+    default_layout: str = Field(
+        default="",
+        description="Layout for a Node without the label nvidia.com/mig.config, if it has any GPU with MIG; empty: "
+        "its GPUs are left as they are. The label is not written, and wins once it is set.",
+    )
+    startup_taint: str = Field(
+        default="mig-manager/not-ready",
+        min_length=1,
+        description="Key of a start-up taint, which is taken off once the GPUs are as the layout says, or nothing is "
+        "asked of them.",
+    )
+
     driver_root: Path | None = Field(
         default=None,
         validation_alias=_named("DRIVER_ROOT_CTR_PATH", "driver_root"),
@@ -124,7 +137,21 @@ class Settings(BaseSettings):
         default=120.0, description="A driver call that takes longer is given up, and its process killed."
     )
     driver_retry: Seconds = Field(
-        default=10.0, description="How long to wait between two looks for a driver that is not there (yet)."
+        default=10.0,
+        description="How long to wait between two looks for a driver that is not there (yet), and between two "
+        "glances (one small file, no NVML) at whether its kernel module has been loaded anew.",
+    )
+    drift: DriftMode = Field(
+        default="report",
+        description="What happens where GPUs are not what the layout says any more: `report` says so on the Node, "
+        "`repair` also applies the layout again unless that takes something from a pod or a process. After a reload "
+        "of the driver it is always applied again.",
+    )
+    drift_interval: float = Field(
+        default=300.0,
+        ge=0,
+        description="How often the GPUs are compared with the layout that was applied, in an NVML session that lasts "
+        "a moment; 0: never.",
     )
     in_use_window: float = Field(
         default=30.0,

@@ -68,6 +68,11 @@ class Wishes:
         """Whether the GPUs have been read at least once; before that no wish has a meaning."""
         return self._inventory is not None
 
+    @property
+    def mig_capable(self) -> bool:
+        """Whether any GPU has MIG, as far as is known."""
+        return self._inventory is not None and any(state.gpu.mig_capable for state in self._inventory.gpus)
+
     def learn(self, inventory: Inventory) -> None:
         """Take note of the GPUs of this node."""
         self._inventory = inventory
@@ -82,7 +87,8 @@ class Wishes:
         try:
             origin, found = self._find(layout)
             target = resolve(found, [state.gpu for state in self._inventory.gpus])
-        except MigManagerError as error:
+        except MigManagerError as failure:
+            error = failure if self.mig_capable else _without_mig(layout, self._inventory, failure)
             return Wish(layout, None, error.message, error=error)
         return Wish(layout, content_hash(target), origin=origin, target=target)
 
@@ -143,3 +149,11 @@ class Wishes:
 
     def _default_state(self) -> BookState:
         return self._default.read() if self._default is not None else BookState()
+
+
+def _without_mig(layout: str, inventory: Inventory, failure: MigManagerError) -> MigManagerError:
+    """What keeps any layout from a node whose GPUs have no MIG."""
+    models = ", ".join(dict.fromkeys(state.gpu.model for state in inventory.gpus))
+    found = f"its GPUs ({models}) have no MIG" if models else "it has no GPU"
+    message = f"Layout {layout!r} cannot be applied to this node, for {found}. Remove the label. ({failure.message})"
+    return MigManagerError(failure.reason, message)

@@ -11,8 +11,9 @@ from loguru import logger
 from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.events import EventRecorder
 from mig_manager.cluster.node import NodeChange, NodeClient, newer
-from mig_manager.cluster.objects import Node, NodeMeta
+from mig_manager.cluster.objects import Node, NodeMeta, Taint
 from mig_manager.cluster.refusal import ApiError
+from mig_manager.cluster.taints import without_taint
 from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import WatchOptions, watch_config_map, watch_node, watch_node_meta
 from mig_manager.errors import Reason
@@ -236,3 +237,34 @@ def test_events_that_cannot_be_recorded_hold_nobody_up(simulation: ApiServer, cl
         recorder.record("Normal", "Progress", f"step {number}")
     recorder.close(0.1)
     assert time.monotonic() - began < 1
+
+
+def test_a_change_for_one_node_is_refused_by_another_of_its_name(node: NodeClient) -> None:
+    uid = node.get().meta.uid
+    assert node.patch(NodeChange(labels={"ours": "1"}), uid=uid).meta.labels["ours"] == "1"
+    deadline = Deadline.after(PATIENCE_S)
+    began = time.monotonic()
+    change = NodeChange(labels={"ours": "2"})
+    with pytest.raises(ApiError):
+        node.patch(change, uid="other", deadline=deadline)
+    with pytest.raises(ApiError):
+        node.update(lambda _: change, uid="other", deadline=deadline)
+    assert time.monotonic() - began < PATIENCE_S / 2
+    assert node.get().meta.labels["ours"] == "1"
+
+
+def test_only_the_taints_of_that_key_are_taken_off(node: NodeClient) -> None:
+    kept = (Taint("theirs", "x", "NoSchedule"), Taint("evicts", "", "NoExecute", "2026-03-01T12:00:00Z"))
+    ours = (Taint("ours", "", "NoSchedule"), Taint("ours", "1", "PreferNoSchedule"))
+
+    def take_off(now: Node) -> NodeChange:
+        return without_taint(now, "ours")
+
+    node.patch(NodeChange(taints=(*kept, *ours)))
+    deadline = Deadline.after(PATIENCE_S)
+    assert set(kept) <= set(node.update(take_off, deadline=deadline).taints)
+    before = node.get()
+    assert "ours" not in {each.key for each in before.taints}
+    assert not take_off(before)
+    assert not node.patch(NodeChange(taints=ours)).unschedulable
+    assert "ours" not in {each.key for each in node.update(take_off, deadline=deadline).taints}

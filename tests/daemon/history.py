@@ -25,6 +25,8 @@ class Version:
     """The layout that the status speaks of."""
     phase: str | None
     journal: str | None
+    taints: frozenset[str]
+    """Keys."""
 
 
 class History:
@@ -63,5 +65,6 @@ class History:
                 layout=status.get("layout"),
                 phase=status.get("phase"),
                 journal=annotations.get("mig-manager/journal"),
+                taints=frozenset(each["key"] for each in change.object["spec"].get("taints", [])),
             )
         )

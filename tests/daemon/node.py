@@ -186,6 +186,22 @@ class GpuNode:
 
         self.cluster.store.update(NODES, None, self.cluster.node, change)
 
+    def taint(self, *keys: str) -> None:
+        """Set these NoSchedule taints, and no others."""
+
+        def change(node: Object) -> Object:
+            node["spec"]["taints"] = [{"key": key, "effect": "NoSchedule"} for key in keys]
+            return node
+
+        self.cluster.store.update(NODES, None, self.cluster.node, change)
+
+    def register_anew(self, layout: str, **spec: Any) -> None:
+        """Delete the Node, and create it again as a kubelet does, with a label and a spec."""
+        status = self.cluster.node_object()["status"]
+        meta = {"name": self.cluster.node, "labels": {**self.first_labels, CONFIG: layout}}
+        self.cluster.store.delete(NODES, None, self.cluster.node)
+        self.cluster.store.create(NODES, {"metadata": meta, "spec": spec, "status": status})
+
     def set_layouts(self, text: str) -> None:
         """Replace the content of the ConfigMap."""
 
@@ -218,6 +234,11 @@ class GpuNode:
         """The status annotation; empty while there is none."""
         found: dict[str, Any] = json.loads(self.annotations.get("mig-manager/status", "{}"))
         return found
+
+    @property
+    def taints(self) -> set[str]:
+        """Keys."""
+        return {each["key"] for each in self.cluster.node_object()["spec"].get("taints", [])}
 
     @property
     def cordoned(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pynvml import NVML_ERROR_IN_USE
 
-from mig_manager.simulation.resources import NODES, PODS
+from mig_manager.simulation.resources import PODS
 from mig_manager.simulation.workloads import NAMESPACE, pod, pod_spec
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import LAYOUTS, GpuNode
@@ -157,19 +157,6 @@ def test_the_single_strategy_offers_mig_devices_as_gpus(make_node: MakeNode) -> 
     assert status["reason"] == "StrategyMismatch"
     assert "What helps: set the strategy to 'mixed'" in status["message"]
     assert node.instances == [SMALL, SMALL]
-
-
-def test_a_node_that_is_deleted_and_created_anew_is_managed_again(node: GpuNode) -> None:
-    node.becomes("small")
-    before = node.cluster.node_object()
-    fresh = {key: before[key] for key in ("spec", "status")}
-    meta = {key: before["metadata"][key] for key in ("name", "labels")}
-    meta["labels"] = {
-        key: value for key, value in meta["labels"].items() if not key.endswith("mig.config.state")
-    }
-    node.cluster.store.delete(NODES, None, node.cluster.node)
-    node.cluster.store.create(NODES, {"metadata": meta, **fresh})
-    node.wait(lambda: node.state == "success", "the state on the new Node")
 
 
 def test_a_change_takes_at_most_twelve_requests_and_each_phase_is_written_at_most_once(node: GpuNode) -> None:

@@ -26,6 +26,8 @@ _PER_INSTANCE = 9
 _INSTANCES = 15
 _COMPUTE = 8
 _MANIFEST = "files.json"
+_MODULE = "sys/module/nvidia/initstate"
+_UNLOADED = ".unloaded"
 _PERSISTENCED = "nvidia-persistenced"
 
 
@@ -42,7 +44,8 @@ def render(state: NodeState) -> None:
         return
     root = Path(directory)
     # Most changes are sessions that open and close, which show nowhere.
-    shown = json.dumps([state["clients"], state["gpus"], state["options"], state["boot_id"]])
+    module = [state["loaded"], state["driver"], state["boot_id"]]
+    shown = json.dumps([state["clients"], state["gpus"], state["options"], *module])
     version = hashlib.sha256(shown.encode()).hexdigest()
     known: dict[str, str] = {}
     manifest = root / _MANIFEST
@@ -54,7 +57,11 @@ def render(state: NodeState) -> None:
     wanted = dict(_files(state, root))
     gone = known.keys() - wanted.keys()
     for path in gone:
-        (root / path).unlink(missing_ok=True)
+        if path == _MODULE:
+            # sysfs gives no inode number out twice: this one is kept from the next load of the module.
+            os.replace(root / path, root / _UNLOADED)
+        else:
+            (root / path).unlink(missing_ok=True)
     for path, content in wanted.items():
         if known.get(path) != content:
             _write(root / path, content)
@@ -94,8 +101,16 @@ def _parents(path: str) -> Iterator[str]:
 
 def _files(state: NodeState, root: Path) -> Iterator[tuple[str, str]]:
     """All files by path: `=` and the text of a regular one, or `@` and the target of a link."""
-    numbers = "195 nvidia\n195 nvidiactl\n226 drm\n507 nvidia-uvm\n"
-    numbers += f"{NVIDIA_CAPS_MAJOR} nvidia-caps\n"
+    numbers = "226 drm\n"
+    if state["loaded"]:
+        numbers = "195 nvidia\n195 nvidiactl\n226 drm\n507 nvidia-uvm\n"
+        numbers += f"{NVIDIA_CAPS_MAJOR} nvidia-caps\n"
+        yield _MODULE, "=live\n"
+        yield "sys/module/nvidia/version", f"={state['driver']}\n"
+        yield (
+            "proc/driver/nvidia/version",
+            f"=NVRM version: NVIDIA UNIX x86_64 Kernel Module  {state['driver']}\n",
+        )
     yield "proc/devices", f"=Character devices:\n  1 mem\n{numbers}\nBlock devices:\n"
     yield "proc/stat", f"=btime {BOOT_TIME}\n"
     yield "proc/sys/kernel/random/boot_id", f"={state['boot_id']}\n"
