@@ -288,7 +288,9 @@ def test_a_daemon_that_dies_in_a_run_is_started_again_and_goes_on(
     kubectl(kubeconfig, "label", "node", "gpu-node-1", "nvidia.com/mig.config=all-1g.10gb")
     lines_until(process, "turn MIG on")
     daemon_of(process).kill()
-    lines_until(process, "The daemon was killed by signal 9; it is started again at once, as the kubelet does")
+    lines_until(
+        process, "The daemon was killed by signal 9; it is started again at once, as the kubelet does"
+    )
     again = lines_until(process, "It has pid [0-9]+ now").split()
     lines_until(process, "SUCCESS all-1g.10gb: applied")
     assert int(again[-2]) == daemon_of(process).pid
