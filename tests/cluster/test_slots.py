@@ -237,12 +237,12 @@ def test_without_permission_that_is_said(fleet: Fleet, simulation: ApiServer) ->
 @pytest.mark.parametrize(
     "fault",
     [
-        Fault("POST", "leases", how="drop", times=2),
+        Fault("POST", "leases", how="cut", times=2),
         Fault("POST", "leases", status=500),
-        Fault("GET", "leases", how="cut", times=2),
+        Fault("GET", "leases", how="drop", times=2),
         Fault("GET", "leases.*watch", status=410),
     ],
-    ids=["answers are lost", "500", "the list breaks off", "the version is too old"],
+    ids=["answers are lost", "500", "no answer to the list", "the version is too old"],
 )
 def test_trouble_on_the_way_to_a_slot_delays_it_and_no_more(
     fleet: Fleet, simulation: ApiServer, fault: Fault

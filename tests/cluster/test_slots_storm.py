@@ -124,6 +124,7 @@ def trouble(chance: random.Random) -> Fault:
     path = chance.choice(["leases", "leases/mig-manager-slot", "/nodes/"])
     how: Callable[[], Fault] = chance.choice(
         [
+            lambda: Fault("PATCH|POST|DELETE", path, how="cut"),
             lambda: Fault(".*", path, how="drop"),
             lambda: Fault(".*", path, status=503),
             lambda: Fault("PATCH", path, status=409),
