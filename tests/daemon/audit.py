@@ -9,7 +9,10 @@ from mig_manager.simulation.objects import Object
 
 _OWN_LABELS = ("nvidia.com/mig.config.state", "nvidia.com/gpu.deploy.")
 _OWN_ANNOTATIONS = ("mig-manager/",)
-_OWN = {"metadata": {"labels", "annotations", "resourceVersion"}, "spec": {"unschedulable"}}
+_OWN = {
+    "metadata": {"labels", "annotations", "resourceVersion", "uid"},
+    "spec": {"unschedulable"},
+}
 
 
 def foreign_writes(requests: Iterable[Request], node: str) -> list[str]:
@@ -44,8 +47,10 @@ def _foreign(request: Request, node: str) -> Iterator[str]:
     if request.resource == "nodes/status":
         yield from _foreign_status(at, body)
         return
+    # The list of taints can only be written whole; nobody else's change of it may be lost by that.
+    whole = {"taints"} if "resourceVersion" in body.get("metadata", {}) else set()
     for part, held in body.items():
-        yield from (f"{at}: {part}.{key}" for key in set(held) - _OWN.get(part, set()))
+        yield from (f"{at}: {part}.{key}" for key in set(held) - _OWN.get(part, set()) - whole)
     meta = body.get("metadata", {})
     for kind, own in (("labels", _OWN_LABELS), ("annotations", _OWN_ANNOTATIONS)):
         yield from (f"{at}: {kind} {key}" for key in meta.get(kind, {}) if not key.startswith(own))
