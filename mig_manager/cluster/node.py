@@ -96,18 +96,19 @@ class NodeClient:
         """Change the Node depending on its metadata as last seen, and give all of it, in one request.
 
         It is only read where `compute` gives an empty change. When it has changed since it was seen, it is read
-        and computed again, until the deadline. Raises ApiError, and whatever `compute` raises.
+        and computed again, until the deadline. Raises ApiError (also where another Node has its name by now), and
+        whatever `compute` raises.
         """
         change = compute(meta)
         if not change:
             return self.get(deadline=deadline)
         try:
-            patch = change.as_patch(meta.resource_version)
+            patch = change.as_patch(meta.resource_version, meta.uid)
             return Node.from_json(self.api.patch(self._path, patch, retry_conflict=False, deadline=deadline))
         except ApiError as error:
-            if error.status != 409 or deadline.passed:
+            if error.status != 409 or not error.passing or deadline.passed:
                 raise
-        return self.update(lambda node: compute(node.meta), deadline=deadline)
+        return self.update(lambda node: compute(node.meta), deadline=deadline, uid=meta.uid)
 
     def update(
         self,

@@ -16,6 +16,7 @@ from mig_manager.simulation.store import MemoryStore
 class Version:
     """The Node after one change."""
 
+    uid: str
     cordoned: bool
     paused: bool
     """Whether any deploy label said so."""
@@ -58,6 +59,7 @@ class History:
         status = json.loads(annotations.get("mig-manager/status", "{}"))
         self.versions.append(
             Version(
+                uid=meta["uid"],
                 cordoned=bool(change.object["spec"].get("unschedulable")),
                 paused=PAUSED in labels.values(),
                 wanted=labels.get("nvidia.com/mig.config"),
