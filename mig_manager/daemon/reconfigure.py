@@ -7,7 +7,7 @@ journal on the Node, so that a later process can undo it as well.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
@@ -18,7 +18,6 @@ from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import Node, NodeMeta
 from mig_manager.cluster.operands import Role, leftovers
 from mig_manager.cluster.podresources import PodResources, find_socket
-from mig_manager.cluster.pods import name_pods
 from mig_manager.cluster.resources import advertised
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import watch_pods
@@ -36,25 +35,20 @@ from mig_manager.daemon.interrupts import (
 )
 from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.lasting import refuse_lasting_clients
-from mig_manager.daemon.lookfirst import refuse_if_still_hindered
 from mig_manager.daemon.rebooting import Rebooting
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.services import HostServices, start_left_behind
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.slices import Slices
 from mig_manager.daemon.status import CONFIG_LABEL, Outcome, Phase, State, now, strategy_of
-from mig_manager.daemon.tenants import Tenants
+from mig_manager.daemon.way import Way
 from mig_manager.daemon.wish import Wish
 from mig_manager.daemon.words import plan_in_words
 from mig_manager.errors import MigManagerError, Reason
-from mig_manager.gpu.holders import Holder, in_words
-from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
 
 _SYNC_PATIENCE = 60.0
 """Seconds that a run waits to see the pods of its node."""
-_MOST_MOVES = 3
-"""Times that a run plans anew because devices changed their users; then it waits for them to let go."""
 _LAST_PATIENCE = 5.0
 """Seconds for each change of the Node once the daemon has been asked to end."""
 
@@ -85,11 +79,13 @@ class Run:
             gently: fail rather than take something from a pod.
         """
         self._site = site
-        self._gently = gently
         self._report = report
         self._asked = asked
         self._gpus = Hardware(
-            site, recovering=report.journal, note=self._note_persistence, pod_name=self._pod_name
+            site,
+            recovering=report.journal,
+            note=lambda gpus: self._way.note_persistence(gpus),
+            pod_name=lambda uid: self._way.pod_name(uid),
         )
         self._services = HostServices(site.settings, report)
         self._kubelet = PodResources(
@@ -99,13 +95,12 @@ class Run:
             lambda: site.wishes.of(asked()) != self.wish,
             lambda: (meta := node()) is None or meta.uid != report.node.meta.uid,
         )
+        self._way = Way(site, report, self._gpus, self._interrupts, self._prove, gently=gently)
         self._fleet = Fleet(site, report, self._interrupts, node=node, rest=self._gpus.rest)
         self._rebooting = Rebooting(site, report, self._gpus, self._interrupts)
         self._reboot_for: MigManagerError | None = None
         """Why only a reboot makes the modes so; None where a reset will do."""
         self._may_uncordon = True
-        self._moves = 0
-        self._tenants: Tenants | None = None
         self._clients: GpuClients | None = None
 
     @property
@@ -162,10 +157,10 @@ class Run:
                     return False
                 self._reserve(undo)
                 if self._settled().changes:
-                    self._drain()
+                    self._way.drain(everyone=self._reboots)
                     self._pause_clients()
                     self._services.pause()
-                    self._make_way()
+                    self._way.make(everyone=self._reboots)
                     self._repartition()
                     self._reboot()
                     self._publish_devices()
@@ -215,6 +210,11 @@ class Run:
         return plan
 
     @property
+    def _reboots(self) -> bool:
+        """Whether the node is rebooted for the plan, so that every pod has to leave."""
+        return self._reboot_for is not None
+
+    @property
     def _strategy(self) -> str:
         return strategy_of(self._report.node.meta.labels, self._site.settings.mig_strategy)
 
@@ -223,16 +223,7 @@ class Run:
         if not self._report.users_were_in_the_way:
             return
         self._follow(undo)
-        assert self._tenants is not None
-        refuse_if_still_hindered(
-            self._site,
-            self._report,
-            self._tenants,
-            self._gpus.clearance,
-            plan,
-            self._gpus.last,
-            everyone=self._reboot_for is not None,
-        )
+        self._way.look_first(plan, everyone=self._reboots, stopping=self._services.stopping)
 
     # Step 2: the journal and the cordon, in one request. From here on the node is ours.
 
@@ -277,48 +268,21 @@ class Run:
         plugins = with_role(site.operands, Role.DEVICE_PLUGIN)
         resources = undo.enter_context(Advertised(site, pods, self._kubelet, plugins, self._report.node))
         self._report.latest = lambda: resources.node
-        self._tenants = Tenants(site, pods, self._kubelet, claims, self._pods_holding)
+        self._way.follow(pods, self._kubelet, claims)
         self._clients = GpuClients(site, self._report, pods, resources, Slices(site, claims))
         # Undone from the last to the first: the layout, persistence mode, the host's services, the cluster's clients.
         undo.enter_context(self._clients_back(self._clients))
         undo.enter_context(self._services.back(self._gpus))
-        undo.enter_context(self._persistence_back())
+        undo.enter_context(self._way.persistence_back())
         undo.enter_context(self._layout_back(self._clients))
 
     def _settled(self) -> NodePlan:
         """Let pods that were bound before the cordon arrive, then look again: that plan is carried out."""
-        assert self._tenants is not None
-        with self._interrupts.free_to_start_over():
-            self._tenants.settle()
-        plan = self._prove(self._tenants.held())
+        plan = self._prove(self._way.settle())
         words = f"{self._report.wish.layout}: {plan_in_words(plan)}"
         logger.info("{}", words)
         self._report.event("Reconfiguring", words)
         return plan
-
-    # Step 3: whoever stands in the way leaves, and nobody else. That is everybody where the node is rebooted.
-
-    def _drain(self) -> None:
-        plan, inventory = self._gpus.planned, self._gpus.last
-        everyone = self._reboot_for is not None
-        assert self._tenants is not None
-        pods = self._tenants.in_the_way(plan, inventory, everyone=everyone)
-        if not pods:
-            return
-        if self._gently:
-            message = (
-                f"The layout is not applied again, for that would take something from {name_pods(pods)}."
-            )
-            raise MigManagerError(Reason.DRIFTED, message)
-        self._report.say(Phase.DRAINING)
-        with self._interrupts.free_to_start_over():
-            gone = self._tenants.leave(plan, inventory, self._hindered, everyone=everyone)
-        if gone:
-            self._report.event("Drained", f"gone: {name_pods(gone)}")
-
-    def _hindered(self, obstacle: str) -> None:
-        self._report.say(Phase.DRAINING, obstacle)
-        self._report.event(Reason.EVICTION_BLOCKED, f"Waiting: {obstacle}", warning=True)
 
     # Steps 4 and 5, and steps 9 and 10 on the way out.
 
@@ -373,76 +337,10 @@ class Run:
         if clients.resume(changed=self._gpus.worked):
             clients.await_resources(self._gpus.last)
 
-    # Step 6: nobody holds what is about to change.
-
-    def _make_way(self) -> None:
-        """Whoever came although the node was cordoned leaves too; at the end it is cordoned, and nobody is left."""
-        assert self._tenants is not None
-        while True:
-            self._drain()
-            self._free()
-            self._report.change(Phase.APPLYING, self._cordoned_still)
-            with self._interrupts.free_to_start_over():
-                self._tenants.settle()
-            if not self._tenants.in_the_way(self._gpus.planned, self._gpus.last):
-                return
-
-    def _cordoned_still(self, node: Node) -> NodeChange:
-        """The cordon again, in case that somebody has taken it off; it is ours then."""
-        journal = Journal.from_annotations(node.meta.annotations) or self._report.journal
-        if node.unschedulable or journal is None:
-            return NodeChange()
-        return self._report.keep(replace(journal, cordoned=True)) | NodeChange(unschedulable=True)
-
-    def _pods_holding(self, plan: NodePlan) -> Collection[str]:
-        """Uids of the pods whose processes hold what the plan changes."""
-        owners = (holder.owner.pod_uid for holder in self._gpus.clearance.holders(plan))
-        return {uid for uid in owners if uid is not None}
-
-    def _free(self) -> None:
-        if self._reboot_for is not None:
-            return
-        self._report.phase = Phase.FREEING_GPUS
-        with self._interrupts.free_to_start_over():
-            self._gpus.free(self._held_by)
-
-    def _held_by(self, holders: Sequence[Holder]) -> None:
-        """Somebody holds it. What he uses may be kept instead of something else; if not, it is waited for."""
-        if self._moves < _MOST_MOVES and self._tenants is not None:
-            self._moves += 1
-            planned = self._gpus.planned
-            used = {uuid for holder in holders for uuid in holder.uuids}
-            if self._prove(self._tenants.held() | used).devices_lost != planned.devices_lost:
-                raise UsersChangedError
-        self._report.say(Phase.FREEING_GPUS, f"Waiting: {in_words(holders)}")
-
-    def _note_persistence(self, gpus: Sequence[GpuIdentity]) -> None:
-        uuids = [gpu.uuid for gpu in gpus]
-
-        def noted(node: Node) -> NodeChange:
-            journal = Journal.from_annotations(node.meta.annotations) or self._report.journal
-            assert journal is not None
-            kept = dict.fromkeys([*journal.persistence, *uuids])
-            return self._report.keep(replace(journal, persistence=tuple(kept)))
-
-        self._report.change(self._report.phase, noted)
-
-    @contextmanager
-    def _persistence_back(self) -> Iterator[None]:
-        """However the block ends, GPUs whose persistence mode was switched off have it again."""
-        with self._gpus.clearance:
-            yield
-        for problem in self._gpus.clearance.problems:
-            logger.error("{}", problem)
-            self._report.event("PersistenceModeOff", problem, warning=True)
-
-    def _pod_name(self, uid: str) -> str | None:
-        return None if self._tenants is None else self._tenants.name_of(uid)
-
     # Steps 7 and 8.
 
     def _repartition(self) -> None:
-        if self._reboot_for is not None:
+        if self._reboots:
             return
         self._interrupts.check()
         try:
@@ -456,7 +354,7 @@ class Run:
     def _reboot(self) -> None:
         """Where nothing else makes the modes so: the node goes down, and the next start goes on."""
         if self._reboot_for is not None:
-            self._drain()
+            self._way.drain(everyone=True)
             self._report.say(Phase.APPLYING, self._reboot_for.message)
             self._rebooting.carry_out()
 

@@ -44,6 +44,8 @@ class HostServices:
         self._file = JournalFile(settings.journal_copy)
         self._hurry = threading.Event()
         self._listed: tuple[str, ...] = ()
+        self.stopping: frozenset[str] = frozenset()
+        """Names of the units that a change would stop, as `prove` found them."""
 
     def hurry(self) -> None:
         """The daemon has been asked to end: wait for no unit any more. Safe in any thread."""
@@ -59,7 +61,7 @@ class HostServices:
         self._listed = _listed(self._settings)
         if self._listed and (address := _bus(self._settings)):
             with connected(address) as systemd:
-                stop_order(systemd.unit, self._listed)
+                self.stopping = frozenset(unit.name for unit in stop_order(systemd.unit, self._listed))
 
     def pause(self) -> None:
         """Stop those that are listed and run, and whoever depends on one. The journal names them before.

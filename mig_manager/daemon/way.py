@@ -1,0 +1,191 @@
+"""Making way: the pods that a plan takes something from leave, and processes let go; nobody else is disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+
+from loguru import logger
+
+from mig_manager.cluster.claims import Claims
+from mig_manager.cluster.node import NodeChange
+from mig_manager.cluster.objects import Node, Pod
+from mig_manager.cluster.podresources import PodResources
+from mig_manager.cluster.pods import name_pods
+from mig_manager.cluster.watch import ObjectWatch
+from mig_manager.daemon.hardware import Hardware
+from mig_manager.daemon.interrupts import Interrupts, UsersChangedError
+from mig_manager.daemon.journal import Journal
+from mig_manager.daemon.lookfirst import Hindrance
+from mig_manager.daemon.report import Report
+from mig_manager.daemon.site import Site
+from mig_manager.daemon.status import Phase
+from mig_manager.daemon.tenants import Tenants
+from mig_manager.errors import MigManagerError, Reason
+from mig_manager.gpu.holders import Holder, in_words
+from mig_manager.layouts.layout import GpuIdentity
+from mig_manager.planning.plan import NodePlan
+
+_MOST_MOVES = 3
+"""Times that a run plans anew because devices changed their users; then it waits for them to let go."""
+_MOST_ROUNDS = 5
+"""Times that pods which came in spite of the cordon are made to leave; something keeps sending them then."""
+
+
+class Way:
+    """Who is in the way of one run."""
+
+    def __init__(
+        self,
+        site: Site,
+        report: Report,
+        gpus: Hardware,
+        interrupts: Interrupts,
+        prove: Callable[[Collection[str]], NodePlan],
+        *,
+        gently: bool,
+    ) -> None:
+        """Prepare; nothing is looked at yet.
+
+        Args:
+            prove: reads the GPUs and plans anew, taking the devices with these UUIDs for busy.
+            gently: fail rather than take something from a pod.
+        """
+        self._site = site
+        self._report = report
+        self._gpus = gpus
+        self._interrupts = interrupts
+        self._prove = prove
+        self._gently = gently
+        self._moves = 0
+        self._tenants: Tenants | None = None
+
+    def follow(self, pods: ObjectWatch[Pod], kubelet: PodResources, claims: Claims) -> None:
+        """Begin to look; `pods` are those of the node."""
+        self._tenants = Tenants(self._site, pods, kubelet, claims, self._pods_holding)
+
+    @property
+    def tenants(self) -> Tenants:
+        """The pods on the GPUs, once they are followed."""
+        assert self._tenants is not None
+        return self._tenants
+
+    def pod_name(self, uid: str) -> str | None:
+        """Namespace and name of a pod of this node; None where it is not known (yet)."""
+        return None if self._tenants is None else self._tenants.name_of(uid)
+
+    def look_first(self, plan: NodePlan, *, everyone: bool, stopping: Collection[str]) -> None:
+        """Raise if those who were in the way of an earlier attempt still would be; nobody is disturbed.
+
+        `everyone`: all pods have to go. `stopping`: host units that a change stops.
+        """
+        hindrance = Hindrance(self._site, self._report, self.tenants, self._gpus.clearance)
+        hindrance.refuse(plan, self._gpus.last, everyone=everyone, stopping=stopping)
+
+    def settle(self) -> frozenset[str]:
+        """Let pods that were bound before the cordon arrive; gives UUIDs of the devices that pods hold."""
+        with self._interrupts.free_to_start_over():
+            self.tenants.settle()
+        return self.tenants.held()
+
+    def drain(self, *, everyone: bool) -> None:
+        """Make those pods leave that the plan takes something from; `everyone`: all pods, for a reboot.
+
+        Raises:
+            MigManagerError: as `Tenants.leave`; Drifted where nobody may lose anything.
+        """
+        plan, inventory = self._gpus.planned, self._gpus.last
+        pods = self.tenants.in_the_way(plan, inventory, everyone=everyone)
+        if not pods:
+            return
+        if self._gently:
+            raise MigManagerError(
+                Reason.DRIFTED,
+                f"The layout is not applied again, for that would take something from {name_pods(pods)}.",
+            )
+        self._report.say(Phase.DRAINING)
+        with self._interrupts.free_to_start_over():
+            gone = self.tenants.leave(plan, inventory, self._hindered, everyone=everyone)
+        if gone:
+            self._report.event("Drained", f"gone: {name_pods(gone)}")
+
+    def make(self, *, everyone: bool) -> None:
+        """See to it that nobody is left, the node still cordoned: whoever came in spite of the cordon leaves too.
+
+        Raises:
+            MigManagerError: GpuInUse, naming the holders; DrainTimeout where pods keep coming; as `drain`.
+        """
+        for _ in range(_MOST_ROUNDS):
+            self.drain(everyone=everyone)
+            if not everyone:
+                self._free()
+            self._report.change(Phase.APPLYING, self._cordoned_still)
+            with self._interrupts.free_to_start_over():
+                self.tenants.settle()
+            pods = self.tenants.in_the_way(self._gpus.planned, self._gpus.last)
+            if not pods:
+                return
+        raise MigManagerError(
+            Reason.DRAIN_TIMEOUT,
+            f"Pods keep coming although the node is cordoned; the last were {name_pods(pods)}. Do they tolerate"
+            " node.kubernetes.io/unschedulable, or name this node in their spec?",
+        )
+
+    def note_persistence(self, gpus: Sequence[GpuIdentity]) -> None:
+        """Write into the journal that the persistence mode of these GPUs is about to be switched off."""
+        uuids = [gpu.uuid for gpu in gpus]
+
+        def noted(node: Node) -> NodeChange:
+            journal = self._journal(node)
+            assert journal is not None
+            kept = dict.fromkeys([*journal.persistence, *uuids])
+            return self._report.keep(replace(journal, persistence=tuple(kept)))
+
+        self._report.change(self._report.phase, noted)
+
+    @contextmanager
+    def persistence_back(self) -> Iterator[None]:
+        """However the block ends, GPUs whose persistence mode was switched off have it again."""
+        try:
+            with self._gpus.clearance:
+                yield
+        finally:
+            for problem in self._gpus.clearance.problems:
+                logger.error("{}", problem)
+                self._report.event("PersistenceModeOff", problem, warning=True)
+
+    def _hindered(self, obstacle: str) -> None:
+        self._report.say(Phase.DRAINING, obstacle)
+        self._report.event(Reason.EVICTION_BLOCKED, f"Waiting: {obstacle}", warning=True)
+
+    def _cordoned_still(self, node: Node) -> NodeChange:
+        """The cordon again, in case that somebody has taken it off; it is ours then."""
+        journal = self._journal(node)
+        if node.unschedulable or journal is None:
+            return NodeChange()
+        return self._report.keep(replace(journal, cordoned=True)) | NodeChange(unschedulable=True)
+
+    def _journal(self, node: Node) -> Journal | None:
+        """The journal on the Node wins: somebody else may have changed what is ours."""
+        return Journal.from_annotations(node.meta.annotations) or self._report.journal
+
+    def _pods_holding(self, plan: NodePlan) -> Collection[str]:
+        """Uids of the pods whose processes hold what the plan changes."""
+        owners = (holder.owner.pod_uid for holder in self._gpus.clearance.holders(plan))
+        return {uid for uid in owners if uid is not None}
+
+    def _free(self) -> None:
+        self._report.phase = Phase.FREEING_GPUS
+        with self._interrupts.free_to_start_over():
+            self._gpus.free(self._held_by)
+
+    def _held_by(self, holders: Sequence[Holder]) -> None:
+        """Somebody holds it. What he uses may be kept instead of something else; if not, it is waited for."""
+        if self._moves < _MOST_MOVES:
+            self._moves += 1
+            planned = self._gpus.planned
+            used = {uuid for holder in holders for uuid in holder.uuids}
+            if self._prove(self.tenants.held() | used).devices_lost != planned.devices_lost:
+                raise UsersChangedError
+        self._report.say(Phase.FREEING_GPUS, f"Waiting: {in_words(holders)}")
