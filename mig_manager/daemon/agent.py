@@ -30,6 +30,7 @@ from mig_manager.daemon.status import (
     Outcome,
     Phase,
     State,
+    Status,
 )
 from mig_manager.daemon.unlabelled import Unlabelled
 from mig_manager.daemon.wish import Wish
@@ -161,6 +162,8 @@ class Agent:
         new = self._is_new(meta)
         if new:
             self._retries.begin_anew()
+            if self._handled is None:
+                self._retries.go_on_from(Status.from_json(meta.annotations.get(STATUS_ANNOTATION)), layout)
             self._gently = False
         if new or self._retries.due:
             # Without a label there is no wish, but an unfinished run may have things to put back.
@@ -182,6 +185,7 @@ class Agent:
         run: Run | None = None
         outcome: Outcome | None = None
         self._drift.begin()
+        self._retries.begin()
         try:
             self._site.permissions.refresh()
             report = Report(
@@ -189,7 +193,7 @@ class Agent:
                 self._site.events,
                 meta,
                 layout=layout,
-                attempt=self._retries.attempt,
+                attempt=self._retries.attempt_at,
                 retry_at=self._retries.schedule,
             )
             self._run = run = Run(self._site, report, self._asked, self._node, gently=self._gently)

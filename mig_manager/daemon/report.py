@@ -51,7 +51,7 @@ class Report:
         meta: NodeMeta,
         *,
         layout: str,
-        attempt: int = 1,
+        attempt: Callable[[Wish], int] = lambda wish: 1,
         retry_at: Callable[[Outcome, bool], str | None] = lambda outcome, unfinished: None,
     ) -> None:
         """Begin a report in one request: the Node is told `pending`, or only read.
@@ -63,7 +63,7 @@ class Report:
         Args:
             meta: of the Node, as last seen.
             layout: what the label asks for.
-            attempt: 1 for the first attempt at this wish.
+            attempt: the number of this attempt at a wish; 1 for the first.
             retry_at: when a run with that outcome (and something left to put back) will be tried again, RFC
                 3339; None for never.
         """
@@ -311,7 +311,7 @@ class Report:
             message=outcome.message if outcome else message,
             startedAt=self._started,
             finishedAt=now() if outcome else None,
-            attempt=self._attempt,
+            attempt=self._attempt(self.wish),
             nextRetryAt=retry,
             gpus=self.gpus,
             edited=(self.edited and state is not State.SUCCESS) or None,

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.report import USERS_IN_THE_WAY
 from mig_manager.daemon.settings import Settings
-from mig_manager.daemon.status import Outcome, Phase
+from mig_manager.daemon.status import Outcome, Phase, State, Status
+from mig_manager.daemon.wish import Wish
 from mig_manager.errors import Reason
 
 
@@ -18,13 +19,34 @@ class Retries:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._due: float | None = None
-        self.attempt = 1
-        """The number of the attempt that comes next; 1 for the first."""
+        self._attempt = 1
+        self._another = False
+        """Whether the attempt that comes next is one more at the same wish."""
+        self._of: str | None = None
+        """Hash of the wish that an earlier process has counted attempts at."""
 
     def begin_anew(self) -> None:
         """A new wish, or none: forget the attempts at the former one."""
         self._due = None
-        self.attempt = 1
+        self._attempt = 1
+        self._another = False
+        self._of = None
+
+    def begin(self) -> None:
+        """An attempt begins."""
+        self._attempt += self._another
+        self._another = False
+
+    def go_on_from(self, said: Status | None, layout: str) -> None:
+        """Count on from what the Node says of an earlier process's attempts at that layout."""
+        if said is not None and said.layout == layout and said.state is State.FAILED:
+            self._attempt, self._another, self._of = said.attempt, True, said.hash
+
+    def attempt_at(self, wish: Wish) -> int:
+        """The number of the attempt that is under way, at that wish; 1 for the first."""
+        if self._of is not None and wish.hash not in (None, self._of):
+            self._attempt, self._of = 1, None  # The layout was edited while nobody was there.
+        return self._attempt
 
     def schedule(self, outcome: Outcome, unfinished: bool = False) -> str | None:
         """Note how an attempt ended; `unfinished`: it left something on the node that must still be put back.
@@ -39,7 +61,7 @@ class Retries:
         self._due = None if delay is None else time.monotonic() + delay
         if delay is None:
             return None
-        self.attempt += 1
+        self._another = True
         at = datetime.now(UTC) + timedelta(seconds=delay)
         return at.isoformat(timespec="seconds").replace("+00:00", "Z")
 
@@ -56,8 +78,8 @@ class Retries:
         if reason is None or reason is Reason.ROLLBACK_FAILED:
             return None
         if not unfinished:
-            tired = reason in USERS_IN_THE_WAY and self.attempt >= self._settings.retry_attempts
+            tired = reason in USERS_IN_THE_WAY and self._attempt >= self._settings.retry_attempts
             if tired or not reason.transient:
                 return None
-        doubled = self._settings.retry_first * 2.0 ** min(self.attempt - 1, 20)
+        doubled = self._settings.retry_first * 2.0 ** min(self._attempt - 1, 20)
         return min(doubled, self._settings.retry_longest)

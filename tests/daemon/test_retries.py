@@ -12,7 +12,7 @@ from pynvml import NVML_ERROR_UNKNOWN
 from mig_manager.simulation.resources import NODES
 from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import OPERATOR, GpuNode
+from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
 from tests.daemon.workloads import QUICK, break_plugin, guard, mark_stuck, stick_operand, unguard, web
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
@@ -98,6 +98,14 @@ def test_evictions_that_stay_refused_are_given_up_after_some_attempts(make_node:
     node.label("balanced")
     node.wait(lambda: node.status.get("attempt") == 2 and node.state == "failed", "the second attempt")
     assert "nextRetryAt" not in node.status
+    node.kill()
+    node.forget()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_ATTEMPTS": "2"})
+    node.wait_requests(lambda each: each.resource == "pods/eviction")  # The look at the start, a dry run.
+    assert "nextRetryAt" not in node.status
+    node.set_layouts(LAYOUTS.replace('"2g.20gb": 1', '"2g.20gb": 0'))
+    node.wait(lambda: node.status.get("attempt") == 1, "an edit, which begins anew")
+    assert not any(each.cordoned for each in node.history.versions[:1]), "nor did the look cordon the node"
     node.becomes("small")
 
 
