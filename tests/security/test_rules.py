@@ -24,11 +24,11 @@ from tests.requirements import need
 from tests.shipped import (
     COMPONENTS,
     DEPLOY,
-    component_verbs,
     documents,
     rbac_files,
     shipped_policy,
     shipped_rules,
+    verbs,
 )
 
 OLDEST, NEWEST = "1.30", "1.37"
