@@ -29,6 +29,7 @@ STATE = "nvidia.com/mig.config.state"
 OPERATOR = "gpu-operator"
 PATIENCE = 30.0
 ROOT = Path(__file__).parents[2]
+DAEMON = (sys.executable, "-m", "mig_manager.daemon")
 
 LAYOUTS = """\
 version: v1
@@ -119,15 +120,13 @@ class GpuNode:
 
     # The daemon.
 
-    def start(self, **settings: str) -> None:
-        """Start the daemon with these environment variables on top."""
+    def start(self, *, command: Sequence[str | Path] = DAEMON, **settings: str) -> None:
+        """Start the daemon with these environment variables on top; an empty one counts as not set."""
         environment = {**os.environ, **self.cluster.daemon_environment(), **self.environment, **settings}
         environment["PYTHONPATH"] = str(ROOT)
         self._settings = settings
         with self.log.open("ab") as log:
-            self._daemon = subprocess.Popen(
-                [sys.executable, "-m", "mig_manager.daemon"], env=environment, stdout=log, stderr=log
-            )
+            self._daemon = subprocess.Popen(list(command), env=environment, stdout=log, stderr=log)
 
     @contextmanager
     def _ended_with_the_node(self) -> Iterator[None]:
