@@ -12,9 +12,9 @@ import pytest
 from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.permissions import Need, needs
-from mig_manager.daemon.settings import load_settings
+from mig_manager.daemon.settings import Settings, environment_name, load_settings
 from mig_manager.simulation.api.authorization import ADMIN, User, stored_rbac
-from mig_manager.simulation.api.grants import grant
+from mig_manager.simulation.api.grants import Grant, grant
 from mig_manager.simulation.apiserver import ApiServer
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.store import MemoryStore
@@ -33,7 +33,12 @@ from tests.shipped import (
 
 OLDEST, NEWEST = "1.30", "1.37"
 """The Kubernetes versions between which the policy is supported and the schemas are at hand."""
-FILES = [*rbac_files(*COMPONENTS), DEPLOY / "policy" / "policy.yaml", DEPLOY / "policy" / "binding.yaml"]
+FILES = [
+    *rbac_files(*COMPONENTS),
+    DEPLOY / "policy" / "policy.yaml",
+    DEPLOY / "policy" / "binding.yaml",
+    DEPLOY / "gpu-operator" / "permissions.yaml",
+]
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
@@ -146,3 +151,23 @@ def test_kustomize_builds_it(directory: str) -> None:
     )
     assert built.stdout.count("kind: Namespace\n") == 0
     assert "mig-manager" in built.stdout
+
+
+def test_with_the_additions_the_gpu_operators_role_has_every_shipped_verb_but_those_for_a_config_map() -> (
+    None
+):
+    """There CONFIG_FILE is mounted."""
+    added = documents(DEPLOY / "gpu-operator" / "permissions.yaml")
+    rules = [rule for each in added for rule in each.get("rules", ())]
+    wanted = {each for each in verbs(shipped_rules()) if each[1] != "configmaps"}
+    assert verbs([Grant(rules)]) | {(verb, "nodes") for verb in ("get", "list", "watch", "patch")} == wanted
+    accounts = [each["subjects"] for each in added if "subjects" in each]
+    subject = {"kind": "ServiceAccount", "name": "nvidia-mig-manager", "namespace": "gpu-operator"}
+    assert accounts == [[subject]] * 3
+
+
+def test_the_values_for_the_gpu_operator_name_settings() -> None:
+    values = documents(DEPLOY / "gpu-operator" / "values.yaml")[0]["migManager"]
+    known = {environment_name(field) for field in Settings.model_fields}
+    assert {each["name"] for each in values["env"]} <= known
+    assert values.keys() == {"enabled", "repository", "image", "version", "env"}
