@@ -87,14 +87,16 @@ def _request(asked: Admission) -> Object:
         "version": call.resource.version,
         "resource": call.resource.plural,
     }
-    return {
+    asked_for = {
         "userInfo": asked.user.info,
         "operation": asked.operation,
         "resource": resource,
         "subResource": call.subresource,
-        "namespace": call.namespace or "",
+        "namespace": call.namespace,
         "name": call.name,
     }
+    # An API server leaves out what is empty, so that an expression which reads it all the same fails.
+    return {key: value for key, value in asked_for.items() if value}
 
 
 def _value(expression: cel.Expression, values: Mapping[str, Any]) -> Any:
