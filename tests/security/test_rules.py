@@ -6,8 +6,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import kubernetes_validate
 import pytest
+from kubernetes_validate.utils import validate
 
 from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.wait import Deadline
@@ -45,7 +45,7 @@ FILES = [
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(DEPLOY)))
 def test_every_document_has_the_official_form(file: Path, version: str) -> None:
     for each in documents(file):
-        kubernetes_validate.validate(each, version, strict=True)
+        validate(each, version, strict=True)
 
 
 def test_every_role_is_bound_to_the_one_service_account_and_to_nothing_else() -> None:
