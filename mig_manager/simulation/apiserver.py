@@ -12,6 +12,7 @@ from typing import Any, Self
 import yaml
 from aiohttp import web
 
+from mig_manager.simulation.api.admission import Admit
 from mig_manager.simulation.api.authorization import ADMIN, Authorizer, User
 from mig_manager.simulation.api.disruption import keep_budgets
 from mig_manager.simulation.api.faults import Faults, RequestLog
@@ -43,6 +44,7 @@ class ApiServer:
         tokens: Mapping[str, User] | None = None,
         anonymous: User | None = ADMIN,
         authorizer: Authorizer | None = None,
+        admit: Admit | None = None,
         pod_log: PodLog = default_log,
         bookmark_s: float = 60,
     ) -> None:
@@ -50,13 +52,14 @@ class ApiServer:
 
         `tokens`: bearer tokens and whose they are, looked up at each request (the caller may change the
         mapping); None: any token is the administrator's. `anonymous`: who sends requests without a token,
-        as kubectl does over plain HTTP; None: they get 401. `authorizer`: None allows everything.
+        as kubectl does over plain HTTP; None: they get 401. `authorizer` and `admit`, who is asked before
+        anything is stored: None allows everything.
         """
         self.store = store
         self.faults = Faults()
         self.requests = RequestLog()
         self._port = port
-        self._rules = Rules(tokens, anonymous, authorizer, pod_log, bookmark_s)
+        self._rules = Rules(tokens, anonymous, authorizer, admit, pod_log, bookmark_s)
         self._running: _Running | None = None
 
     @property

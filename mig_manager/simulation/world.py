@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from mig_manager.planning.catalogue import parse_gpus
+from mig_manager.simulation.api.admission import Admit
 from mig_manager.simulation.api.authorization import ADMIN, User, stored_rbac
 from mig_manager.simulation.api.grants import Grant, grant
 from mig_manager.simulation.apiserver import ApiServer
@@ -69,6 +70,7 @@ class SimulatedCluster:
         pod_resources: bool = True,
         gpu_options: Mapping[str, Any] | None = None,
         grants: Sequence[Grant] | None = None,
+        admit: Admit | None = None,
     ) -> None:
         """State files and the kubeconfig go into `directory`.
 
@@ -78,7 +80,7 @@ class SimulatedCluster:
         `replicas`: as many pods share each device in time; `port` of the API server, 0 for a free one;
         `pod_resources`: the kubelet serves them, on a socket in `pod-resources/`; `gpu_options`: see
         GpuOptions; `grants`: what the daemon's service account may do, enforced by the API server;
-        None: everything.
+        None: everything; `admit`: who is asked about each change besides.
 
         Raises:
             MigManagerError: `gpus` cannot be read.
@@ -94,13 +96,14 @@ class SimulatedCluster:
         self.gpus.latency(**self.delays.nvml, reset=self.delays.reset)
         self.hardware = Hardware(self.gpus)
         self.store = MemoryStore()
-        self.account = User.service_account(NAMESPACE, ACCOUNT)
+        self.account = User.service_account(NAMESPACE, ACCOUNT, node=node)
         self._grants = grants
         if grants is None:
-            self.api = ApiServer(self.store, port=port)
+            self.api = ApiServer(self.store, port=port, admit=admit)
         else:
             tokens = {_ADMIN_TOKEN: ADMIN, _DAEMON_TOKEN: self.account}
-            self.api = ApiServer(self.store, port=port, tokens=tokens, authorizer=stored_rbac(self.store))
+            rbac = stored_rbac(self.store)
+            self.api = ApiServer(self.store, port=port, tokens=tokens, authorizer=rbac, admit=admit)
         self.kubeconfig = directory / "kubeconfig"
         self.daemon_kubeconfig = directory / "kubeconfig-daemon"
         self._models = models

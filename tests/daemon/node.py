@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -22,12 +22,14 @@ from mig_manager.simulation.workloads import NAMESPACE as WORKLOADS
 from mig_manager.simulation.world import CONFIG_KEY, CONFIG_MAP, NAMESPACE, SimulatedCluster
 from tests.daemon.audit import foreign_writes
 from tests.daemon.history import History
+from tests.shipped import shipped_policy, shipped_rules
 
 CONFIG = "nvidia.com/mig.config"
 STATE = "nvidia.com/mig.config.state"
 OPERATOR = "gpu-operator"
 PATIENCE = 30.0
 ROOT = Path(__file__).parents[2]
+DAEMON = (sys.executable, "-m", "mig_manager.daemon")
 
 LAYOUTS = """\
 version: v1
@@ -62,12 +64,25 @@ mig-configs:
 
 
 class GpuNode:
-    """Two A100s, the GPU Operator's pods, and the daemon when `start` is called."""
+    """Two A100s, the GPU Operator's pods, and the daemon when `start` is called.
+
+    The API server enforces the rules and the admission policy of deploy/, and the daemon is never denied anything.
+    """
 
     def __init__(
-        self, directory: Path, *, layouts: str = LAYOUTS, workloads: bool = False, **options: Any
+        self,
+        directory: Path,
+        *,
+        layouts: str = LAYOUTS,
+        workloads: bool = False,
+        rules: Sequence[str] = (),
+        **options: Any,
     ) -> None:
+        """`rules`: components of deploy/rbac that are granted as well; `grants` instead of all that is shipped."""
         self.directory = directory
+        self._shipped = "grants" not in options
+        options.setdefault("grants", shipped_rules(*rules))
+        options.setdefault("admit", shipped_policy())
         options.setdefault("delays", Delays.fast())
         self.cluster = SimulatedCluster(directory, layouts=layouts, workloads=workloads, **options)
         self.log = directory / "daemon.log"
@@ -97,20 +112,21 @@ class GpuNode:
             self._audit()
 
     def _audit(self) -> None:
-        """In no test does the daemon write anything on a Node but what is its own."""
-        assert foreign_writes(self.cluster.api.requests.all(), self.cluster.node) == []
+        """In no test does the daemon write anything on a Node but what is its own, or ask for what it may not."""
+        requests = self.cluster.api.requests
+        assert foreign_writes(requests.all(), self.cluster.node) == []
+        if self._shipped:
+            assert requests.denied(self.cluster.account.name) == frozenset()
 
     # The daemon.
 
-    def start(self, **settings: str) -> None:
-        """Start the daemon with these environment variables on top."""
+    def start(self, *, command: Sequence[str | Path] = DAEMON, **settings: str) -> None:
+        """Start the daemon with these environment variables on top; an empty one counts as not set."""
         environment = {**os.environ, **self.cluster.daemon_environment(), **self.environment, **settings}
         environment["PYTHONPATH"] = str(ROOT)
         self._settings = settings
         with self.log.open("ab") as log:
-            self._daemon = subprocess.Popen(
-                [sys.executable, "-m", "mig_manager.daemon"], env=environment, stdout=log, stderr=log
-            )
+            self._daemon = subprocess.Popen(list(command), env=environment, stdout=log, stderr=log)
 
     @contextmanager
     def _ended_with_the_node(self) -> Iterator[None]:
@@ -267,6 +283,11 @@ class GpuNode:
     def clients_run(self) -> bool:
         """Whether every deploy label is as the GPU Operator sets it."""
         return PAUSED not in self.deploy_labels.values()
+
+    @property
+    def used(self) -> frozenset[tuple[str, str]]:
+        """Verb and resource of what the daemon was granted and has asked for since the last `forget`."""
+        return self.cluster.api.requests.used(self.cluster.account.name)
 
     def events(self) -> list[tuple[str, str]]:
         """Reason and message of each Event of the daemon on the Node since the last `forget`."""

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mig_manager.simulation.api.grants import Grant
-from tests.daemon.node import OPERATOR, ROOT
+from tests.daemon.node import OPERATOR
 
 Rule = dict[str, Any]
 
@@ -34,14 +31,3 @@ GPU_OPERATOR = (
 )
 """What the GPU Operator gives to its mig-manager: NVIDIA/gpu-operator, assets/state-mig-manager/0200_role.yaml and
 0210_clusterrole.yaml."""
-
-
-def documented(node: str, namespace: str) -> list[Grant]:
-    """The rules of docs/permissions.md, with their placeholders filled in."""
-    text = Path(ROOT, "docs", "permissions.md").read_text()
-    manifests = text.split("```yaml\n")[1].split("```")[0]
-    grants = []
-    for each in yaml.safe_load_all(manifests):
-        where = each["metadata"].get("namespace", "")
-        grants.append(Grant(each["rules"], namespace=namespace if where == "NAMESPACE" else where))
-    return grants

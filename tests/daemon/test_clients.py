@@ -20,6 +20,7 @@ from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, I
 from mig_manager.simulation.delays import Delays
 from tests.daemon.conftest import MakeNode
 from tests.daemon.workloads import QUICK, break_plugin, unlabel_plugin
+from tests.shipped import component_verbs
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 DEPLOY = "nvidia.com/gpu.deploy."
@@ -96,7 +97,7 @@ def test_a_plugin_that_offers_nothing_is_told_from_one_that_offers_the_old(
 
 
 def test_what_a_former_layout_left_in_the_status_is_taken_out_if_asked_for(make_node: MakeNode) -> None:
-    node = make_node(delays=replace(Delays.fast(), plugin_forget=0.3))
+    node = make_node(delays=replace(Delays.fast(), plugin_forget=0.3), rules=["stale-resources"])
     node.start(MIG_MANAGER_REMOVE_STALE_RESOURCES="true")
     node.becomes("small")
     node.becomes("all-3g.40gb")
@@ -110,6 +111,7 @@ def test_what_a_former_layout_left_in_the_status_is_taken_out_if_asked_for(make_
     assert node.cluster.node_object()["status"]["capacity"]["nvidia.com/mig-3g.40gb"] == "4"
     node.becomes("small")
     assert node.allocatable == {"mig-1g.10gb": 14}
+    assert node.used >= component_verbs("stale-resources")
 
 
 GPUS = json.dumps([{"instances": [{"compute": ["1g.10gb+me"]}]}, {"instances": []}])

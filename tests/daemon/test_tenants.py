@@ -16,6 +16,7 @@ from mig_manager.simulation.workloads import NAMESPACE, claim_template, claiming
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import OPERATOR, GpuNode
 from tests.daemon.workloads import QUICK, mark_stuck, running, stick_operand, web
+from tests.shipped import component_verbs
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 CLIENT = "nvidia.com/gpu.deploy.client"
@@ -43,7 +44,7 @@ def process_of(node: GpuNode, pod: str, gpu: int) -> int:
 def test_pods_with_claims_are_drained_before_the_dra_driver_goes_and_its_slices_are_waited_for(
     make_node: MakeNode,
 ) -> None:
-    node = make_node(dra=True)
+    node = make_node(dra=True, rules=["dra"])
     node.start(MIG_MANAGER_EVICT_BARE_PODS="true")
     node.becomes("small")
     node.cluster.store.create(RESOURCE_CLAIM_TEMPLATES, claim_template("one", "mig.nvidia.com"))
@@ -73,6 +74,7 @@ def test_pods_with_claims_are_drained_before_the_dra_driver_goes_and_its_slices_
     ]
     assert devices == ["gpu-0", "gpu-1"]
     assert node.clients_run
+    assert node.used >= component_verbs("dra")
 
 
 def test_a_pod_that_holds_a_gpu_without_asking_for_one_is_evicted(make_node: MakeNode) -> None:

@@ -39,12 +39,21 @@ class User:
 
     name: str
     groups: tuple[str, ...] = ("system:authenticated",)
+    node: str = ""
+    """Where the pod runs that the token was given to; empty for other tokens."""
 
     @classmethod
-    def service_account(cls, namespace: str, name: str) -> User:
+    def service_account(cls, namespace: str, name: str, *, node: str = "") -> User:
         """As the token of a service account names it."""
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-        return cls(f"system:serviceaccount:{namespace}:{name}", groups)
+        return cls(f"system:serviceaccount:{namespace}:{name}", groups, node)
+
+    @property
+    def info(self) -> Object:
+        """As a UserInfo; Kubernetes 1.30 and later name the node of a pod's token."""
+        extra = {"authentication.kubernetes.io/node-name": [self.node]} if self.node else None
+        info: Object = {"username": self.name, "groups": list(self.groups)}
+        return {**info, "extra": extra} if extra else info
 
 
 ADMIN = User("kubernetes-admin", (MASTERS, "system:authenticated"))
@@ -120,7 +129,7 @@ def review(store: MemoryStore, call: Call, body: Object, user: User, authorizer:
     spec = body.get("spec") or {}
     status: Object
     if call.resource.kind == "SelfSubjectReview":
-        status = {"userInfo": {"username": user.name, "groups": list(user.groups)}}
+        status = {"userInfo": user.info}
     elif call.resource.kind == "SelfSubjectRulesReview":
         if not spec.get("namespace"):
             raise bad_request("no namespace on request")

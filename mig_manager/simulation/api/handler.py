@@ -12,6 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
+from mig_manager.simulation.api.admission import Admit, asking
 from mig_manager.simulation.api.authorization import (
     Authorizer,
     User,
@@ -45,6 +46,7 @@ class Rules:
     tokens: Mapping[str, User] | None
     anonymous: User | None
     authorizer: Authorizer | None
+    admit: Admit | None
     pod_log: PodLog
     bookmark_s: float
 
@@ -179,10 +181,11 @@ class Handler:
         if call.resource in REVIEWS:
             reviewed = review(self._store, call, _object(body), exchange.user, self._rules.authorizer)
             return _json(201, reviewed)
+        ask = asking(self._rules.admit, exchange.user)
         if call.verb in _READS:
-            reply = answer(self._store, call, None, media)
+            reply = answer(self._store, call, None, media, ask)
         else:
-            reply = await loop.run_in_executor(self._workers, answer, self._store, call, body, media)
+            reply = await loop.run_in_executor(self._workers, answer, self._store, call, body, media, ask)
         shaped = form.shape(call.resource, reply.object)
         return web.Response(status=reply.code, body=form.write(shaped), content_type=form.media)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mig_manager.simulation.api.admission import Ask
 from mig_manager.simulation.api.calls import Call
 from mig_manager.simulation.api.conversion import from_stored, to_stored
 from mig_manager.simulation.api.deletion import DeleteOptions, delete
@@ -55,8 +56,8 @@ class Reply:
     object: Object
 
 
-def answer(store: MemoryStore, call: Call, body: Object | None, content_type: str) -> Reply:
-    """Carry out a call other than a watch or a log; raises StatusError."""
+def answer(store: MemoryStore, call: Call, body: Object | None, content_type: str, ask: Ask) -> Reply:
+    """Carry out a call other than a watch or a log; raises StatusError. `ask` admits what would be stored."""
     options = {**(body or {}), **call.query} if call.verb.startswith("delete") else dict(call.query)
     options = (
         options
@@ -64,20 +65,21 @@ def answer(store: MemoryStore, call: Call, body: Object | None, content_type: st
         else {**((body or {}).get("deleteOptions") or {}), **options}
     )
     with store.transaction(dry_run=_dry_run(call.resource, options)):
-        reply = _answer(store, call, body, content_type)
+        reply = _answer(store, call, body, content_type, ask)
     kind = reply.object.get("kind")
     if kind == call.stored.kind:
         return Reply(reply.code, from_stored(call.resource, reply.object))
     return reply
 
 
-def _answer(store: MemoryStore, call: Call, body: Object | None, content_type: str) -> Reply:
+def _answer(store: MemoryStore, call: Call, body: Object | None, content_type: str, ask: Ask) -> Reply:
     if call.verb == "list":
         return Reply(200, list_objects(store, call))
     if call.verb == "get":
         found = _get(store, call)
         return Reply(200, scale_of(call.resource, found) if call.subresource == "scale" else found)
     if call.verb == "delete":
+        ask("DELETE", call, _get(store, call), None)
         return Reply(200, delete(store, call, DeleteOptions.read(call.query, body)))
     if call.verb == "deletecollection":
         options = DeleteOptions.read(call.query, body)
@@ -85,19 +87,21 @@ def _answer(store: MemoryStore, call: Call, body: Object | None, content_type: s
         for each in listed["items"]:
             meta = each["metadata"]
             one = Call("delete", call.resource, meta.get("namespace"), meta["name"], "", {})
+            ask("DELETE", one, each, None)
             delete(store, one, options)
         return Reply(200, listed)
     if body is None:
         raise bad_request("Required body is missing or empty")
     if call.subresource == "eviction":
+        ask("CREATE", call, None, body)
         evict(store, call, body)
         return Reply(201, success(code=201))
     if call.verb == "create":
         _known_fields(call, body)
-        return Reply(201, _create(store, call, to_stored(call.resource, body)))
+        return Reply(201, _create(store, call, to_stored(call.resource, body), ask))
     if call.verb == "patch" and content_type == APPLY:
-        return _apply(store, call, body)
-    return _update(store, call, body, content_type)
+        return _apply(store, call, body, ask)
+    return _update(store, call, body, content_type, ask)
 
 
 def _dry_run(resource: Resource, options: Object) -> bool:
@@ -116,7 +120,7 @@ def _get(store: MemoryStore, call: Call) -> Object:
     return found
 
 
-def _create(store: MemoryStore, call: Call, obj: Object) -> Object:
+def _create(store: MemoryStore, call: Call, obj: Object, ask: Ask) -> Object:
     resource = call.stored
     _expect_kind(call.stored, obj)
     require_types(resource, {"metadata": {}, **obj})
@@ -134,13 +138,14 @@ def _create(store: MemoryStore, call: Call, obj: Object) -> Object:
         obj.pop("status", None)
     probe = {**obj, "metadata": {**meta, "name": meta.get("name") or (meta.get("generateName") or "") + "x"}}
     validate(resource, probe if meta.get("generateName") else obj)
+    ask("CREATE", call, None, obj)
     try:
         return store.create(resource, obj)
     except ObjectExistsError:
         raise already_exists(call.resource, meta["name"]) from None
 
 
-def _update(store: MemoryStore, call: Call, body: Object, content_type: str) -> Reply:
+def _update(store: MemoryStore, call: Call, body: Object, content_type: str, ask: Ask) -> Reply:
     scaling = call.subresource == "scale"
 
     def change(old: Object) -> Object:
@@ -152,14 +157,18 @@ def _update(store: MemoryStore, call: Call, body: Object, content_type: str) -> 
             if (problem := type_problem(new)) is not None:
                 raise _undecodable(problem)
         if scaling:
-            return scaled(call.resource, old, new)
+            return admitted(old, scaled(call.resource, old, new))
         _expect_kind(call.resource, new)
         _known_fields(call, new)
-        return replacement(call, old, to_stored(call.resource, new))
+        return admitted(old, replacement(call, old, to_stored(call.resource, new)))
+
+    def admitted(old: Object, new: Object) -> Object:
+        ask("UPDATE", call, old, new)
+        return new
 
     updated = store.update(call.stored, call.namespace, call.name, change)
     if updated is None and call.verb == "update" and call.resource == LEASES:
-        return Reply(201, _create(store, call, to_stored(call.resource, body)))
+        return Reply(201, _create(store, call, to_stored(call.resource, body), ask))
     if updated is None:
         raise not_found(call.resource, call.name)
     return Reply(200, scale_of(call.resource, updated) if scaling else updated)
@@ -206,7 +215,7 @@ def _patched(current: Object, patch: Object, content_type: str) -> Object:
     return appliers[content_type](current, patch)
 
 
-def _apply(store: MemoryStore, call: Call, wanted: Object) -> Reply:
+def _apply(store: MemoryStore, call: Call, wanted: Object, ask: Ask) -> Reply:
     _expect_kind(call.resource, wanted)
     _known_fields(call, wanted)
     manager = call.query.get("fieldManager", "")
@@ -221,13 +230,16 @@ def _apply(store: MemoryStore, call: Call, wanted: Object) -> Reply:
     force = call.flag("force")
 
     def change(old: Object) -> Object:
-        return replacement(call, old, apply_fields(call.resource, old, wanted, manager, force=force))
+        new = replacement(call, old, apply_fields(call.resource, old, wanted, manager, force=force))
+        ask("UPDATE", call, old, new)
+        return new
 
     updated = store.update(call.stored, call.namespace, call.name, change)
     if updated is not None:
         return Reply(200, updated)
     wanted.setdefault("metadata", {}).setdefault("name", call.name)
-    return Reply(201, _create(store, call, apply_fields(call.resource, None, wanted, manager, force=force)))
+    applied = apply_fields(call.resource, None, wanted, manager, force=force)
+    return Reply(201, _create(store, call, applied, ask))
 
 
 def _known_fields(call: Call, obj: Object) -> None:
