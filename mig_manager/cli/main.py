@@ -23,6 +23,7 @@ from mig_manager.cli import (
     generate,
     listing,
     plan,
+    release,
     run,
 )
 from mig_manager.cli.errors import ExitCode, InputError, exit_code, told
@@ -50,7 +51,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (plan, apply, assert_, export, generate, checkpoint, listing, create, destroy, run, demo):
+for module in (plan, apply, assert_, export, generate, checkpoint, listing, create, destroy, run, release, demo):
     module.add_to(app)
 
 

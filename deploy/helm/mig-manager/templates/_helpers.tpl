@@ -138,3 +138,22 @@ metadata:
     {{- include "mig-manager.labels" . | nindent 4 }}
 {{- end }}
 {{- end }}
+
+{{- /* Metadata of what `helm uninstall` makes before it deletes anything: of (list . name namespaced), (… weight). */}}
+{{- define "mig-manager.cleanup" -}}
+{{- $weight := gt (len .) 3 | ternary "1" "0" }}
+{{- $name := index . 1 }}
+{{- $namespaced := index . 2 }}
+{{- with index . 0 -}}
+name: {{ $name }}
+{{- if $namespaced }}
+namespace: {{ .Release.Namespace }}
+{{- end }}
+labels:
+  {{- include "mig-manager.labels" . | nindent 2 }}
+annotations:
+  helm.sh/hook: pre-delete
+  helm.sh/hook-weight: {{ $weight | quote }}
+  helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+{{- end }}
