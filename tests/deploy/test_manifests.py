@@ -1,0 +1,117 @@
+"""The plain manifests: as fresh as the chart, valid, and each overlay as it says."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from deploy.generate import KUSTOMIZE, render, written
+from mig_manager.cluster.objects import Pod
+from mig_manager.cluster.operandfile import read_operands
+from mig_manager.cluster.operands import pause
+from tests.daemon.node import ROOT
+from tests.deploy.charts import NEWEST, OLDEST, Object, container, environment, granted, of_kind
+from tests.requirements import need
+
+OVERLAYS = ("base", "overlays/gpu-operator", "overlays/standalone", "overlays/kubelet-podresources")
+
+
+@pytest.fixture(autouse=True)
+def _kubectl() -> None:
+    need("kubectl", shutil.which("kubectl"))
+
+
+def built(name: str) -> list[Object]:
+    done = subprocess.run(
+        ["kubectl", "kustomize", str(KUSTOMIZE / name)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return list(yaml.safe_load_all(done.stdout))
+
+
+def pods_of(daemon_set: Object) -> Pod:
+    """A pod that this DaemonSet would make."""
+    template = daemon_set["spec"]["template"]
+    owner = {"kind": "DaemonSet", "name": daemon_set["metadata"]["name"], "controller": True}
+    meta = {**template["metadata"], "name": "a", "uid": "1", "namespace": daemon_set["metadata"]["namespace"]}
+    return Pod.from_json({"metadata": {**meta, "ownerReferences": [owner]}, "spec": template["spec"], "status": {}})
+
+
+def test_what_is_generated_is_up_to_date() -> None:
+    stale = [str(path) for path, text in written() if not path.is_file() or path.read_text() != text]
+    assert stale == [], "run: make manifests"
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_is_built_and_valid(name: str) -> None:
+    objects = built(name)
+    for each in objects:
+        for version in (OLDEST, NEWEST):
+            kubernetes_validate.validate(each, version, strict=True)
+    namespaces = {each["metadata"].get("namespace") for each in objects} - {None, "default"}
+    assert namespaces == {"mig-manager"}
+    assert of_kind(objects, "Namespace")["metadata"]["name"] == "mig-manager"
+
+
+def test_chart_manifests_and_page_grant_the_same() -> None:
+    page = Path(ROOT, "docs/permissions.md").read_text()
+    block = page.split("```yaml\n")[1].split("```")[0].replace("NAMESPACE", "mig-manager")
+    documented = set()
+    for role in yaml.safe_load_all(block):
+        for rule in role["rules"]:
+            documented |= {
+                (role["metadata"].get("namespace", ""), group, resource, name, verb)
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for name in rule.get("resourceNames", [""])
+                for verb in rule["verbs"]
+            }
+    (row,) = re.findall(r"^\| ([a-z, ]+) leases ", page, re.MULTILINE)
+    documented |= {("mig-manager", "coordination.k8s.io", "leases", "", verb) for verb in row.split(", ")}
+    assert granted(render()) == documented
+    for name in OVERLAYS:
+        assert granted(built(name)) == documented, name
+    single = list(yaml.safe_load_all(Path(ROOT, "deploy/mig-manager.yaml").read_text()))
+    assert granted(single) == documented
+
+
+def test_the_overlay_for_the_gpu_operator_finds_its_driver_and_its_operands() -> None:
+    given = environment(of_kind(built("overlays/gpu-operator"), "DaemonSet"))
+    assert given["DRIVER_ROOT_CTR_PATH"] == given["HOST_ROOT_MOUNT"] + given["NVIDIA_DRIVER_ROOT"]
+    assert given["DEFAULT_GPU_CLIENTS_NAMESPACE"] == "gpu-operator"
+
+
+def test_in_the_standalone_overlay_a_change_can_stop_every_client_by_a_label(tmp_path: Path) -> None:
+    objects = built("overlays/standalone")
+    (files,) = (each for each in objects if each["kind"] == "ConfigMap")
+    path = tmp_path / "operands.yaml"
+    path.write_text(files["data"]["operands.yaml"])
+    operands = read_operands(path, None)
+    ours = of_kind(objects, "DaemonSet", "mig-manager")
+    assert environment(ours)["MIG_MANAGER_OPERANDS_FILE"] == "/etc/mig-manager/operands.yaml"
+    volumes = ours["spec"]["template"]["spec"]["volumes"]
+    assert [v["configMap"]["name"] for v in volumes if "configMap" in v] == [files["metadata"]["name"]]
+    clients = [each for each in objects if each["kind"] == "DaemonSet" and each is not ours]
+    assert len(clients) == 2
+    for each in clients:
+        ((label, value),) = each["spec"]["template"]["spec"]["nodeSelector"].items()
+        assert label in pause({label: value}, operands, {}).labels
+        owners = [one.name for one in operands if one.owns(pods_of(each))]
+        assert owners, f"no operand of the list owns the pods of {each['metadata']['name']}"
+        assert all(one.label == label for one in operands if one.name in owners)
+    plugin = of_kind(objects, "DaemonSet", "nvidia-device-plugin")
+    assert environment(plugin)["MIG_STRATEGY"] == environment(ours)["MIG_MANAGER_MIG_STRATEGY"]
+
+
+def test_the_overlay_for_another_kubelet_leaves_the_path_in_the_container_as_it_is() -> None:
+    ours = of_kind(built("overlays/kubelet-podresources"), "DaemonSet")
+    volumes = {each["name"]: each for each in ours["spec"]["template"]["spec"]["volumes"]}
+    mounts = {each["name"]: each["mountPath"] for each in container(ours)["volumeMounts"]}
+    assert volumes["pod-resources"]["hostPath"]["path"] != mounts["pod-resources"]
+    assert Path(environment(ours)["MIG_MANAGER_POD_RESOURCES_SOCKET"]).parent == Path(mounts["pod-resources"])
