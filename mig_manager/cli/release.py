@@ -48,6 +48,9 @@ def release(
     wait: Annotated[
         float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long runs may take to end by themselves.")
     ] = 0,
+    startup_taint: Annotated[
+        str, typer.Option("--startup-taint", metavar="KEY", help="The start-up taint, as MIG_MANAGER_STARTUP_TAINT.")
+    ] = "mig-manager/not-ready",
     kubeconfig: Annotated[
         Path | None,
         typer.Option(envvar="KUBECONFIG", help="Credentials file; by default the pod's service account, or ~/.kube/config."),
@@ -69,7 +72,7 @@ def release(
             _wait_for_runs(api, nodes, wait)
         if daemon_set is not None:
             _remove(api, namespace, name)
-        _put_back(api, nodes)
+        _put_back(api, nodes, startup_taint)
 
 
 def _usual_credentials() -> Path | None:
@@ -107,11 +110,11 @@ def _remove(api: Api, namespace: str, name: str) -> None:
         complain(f"not all pods of DaemonSet {namespace}/{name} have ended within {_ENDING_S:g} s: going on without them")
 
 
-def _put_back(api: Api, nodes: Sequence[str] | None) -> None:
+def _put_back(api: Api, nodes: Sequence[str] | None, startup_taint: str) -> None:
     from mig_manager.daemon.leaving import put_back, with_anything_of_ours
 
-    for name in nodes or with_anything_of_ours(api):
-        told = put_back(api, name)
+    for name in nodes or with_anything_of_ours(api, startup_taint):
+        told = put_back(api, name, startup_taint)
         if told.done:
             write(f"{name}: {', '.join(told.done)}\n")
         for each in told.remains:

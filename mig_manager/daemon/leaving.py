@@ -9,17 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mig_manager.cluster.client import METADATA_LIST, Api, collection_path, object_path
-from mig_manager.cluster.node import NodeChange
-from mig_manager.cluster.objects import JsonObject, Node, NodeMeta
+from mig_manager.cluster.node import NodeChange, NodeClient
+from mig_manager.cluster.objects import Node, NodeMeta
 from mig_manager.cluster.operands import PAUSED, resume
 from mig_manager.cluster.refusal import ApiError
+from mig_manager.cluster.taints import without_taint
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal
-from mig_manager.daemon.status import STATE_LABEL
+from mig_manager.daemon.status import GPUS_ANNOTATION, LAYOUTS_ANNOTATION, STATE_LABEL, STATUS_ANNOTATION
 
-PREFIX = "mig-manager/"
-"""Of all annotations that are ours."""
-STARTUP_TAINT = "mig-manager/not-ready"
+_ANNOTATIONS = (STATUS_ANNOTATION, JOURNAL_ANNOTATION, GPUS_ANNOTATION, LAYOUTS_ANNOTATION)
 
 _PATIENCE = 60.0
 """Seconds that each request is tried again while the API server does not take it."""
@@ -47,10 +46,10 @@ def runs(node: NodeMeta) -> bool:
     return JOURNAL_ANNOTATION in node.annotations
 
 
-def with_anything_of_ours(api: Api) -> tuple[str, ...]:
+def with_anything_of_ours(api: Api, startup_taint: str) -> tuple[str, ...]:
     """Names of the Nodes on which `put_back` has something to do. Raises ApiError."""
     listed = api.get(collection_path("nodes"), deadline=Deadline.after(_PATIENCE))
-    return tuple(each["metadata"]["name"] for each in listed["items"] if _change(each)[0])
+    return tuple(each["metadata"]["name"] for each in listed["items"] if _change(Node.from_json(each), startup_taint)[0])
 
 
 def delete_daemon_set(api: Api, namespace: str, name: str) -> None:
@@ -81,57 +80,49 @@ def _daemon_set(namespace: str, name: str) -> str:
     return object_path("daemonsets", name, namespace=namespace, group="apps/v1")
 
 
-def put_back(api: Api, name: str) -> PutBack:
+def put_back(api: Api, name: str, startup_taint: str) -> PutBack:
     """Take everything of ours off a Node where no daemon runs any more, but the layout of its GPUs.
 
-    GPU clients that we paused run again, a cordon that was ours goes, and so do the start-up taint, the state label
-    and our annotations. Raises ApiError.
+    GPU clients that we paused run again, a cordon that was ours goes, and so do the start-up taint (named by its key),
+    the state label and our annotations. Raises ApiError.
     """
-    path, deadline = object_path("nodes", name), Deadline.after(_PATIENCE)
-    while True:
-        found = api.get(path, deadline=deadline)
-        patch, told = _change(found)
-        if not patch:
-            return told
-        try:
-            api.patch(path, patch, retry_conflict=False, deadline=deadline)
-        except ApiError as error:
-            if error.status != 409 or deadline.passed:
-                raise
-        else:
-            return told
+    told = PutBack(name)
+
+    def change(node: Node) -> NodeChange:
+        nonlocal told
+        found, told = _change(node, startup_taint)
+        return found
+
+    NodeClient(api, name).update(change, deadline=Deadline.after(_PATIENCE))
+    return told
 
 
-def _change(found: JsonObject) -> tuple[JsonObject, PutBack]:
-    """The patch of that very version of a Node, and what it does."""
-    node = Node.from_json(found)
+def _change(node: Node, startup_taint: str) -> tuple[NodeChange, PutBack]:
+    """The change of that very version of a Node, and what it does."""
     labels, annotations = node.meta.labels, node.meta.annotations
     journal = Journal.from_annotations(annotations)
-    taints = [each for each in (found.get("spec") or {}).get("taints") or () if each["key"] != STARTUP_TAINT]
-    ours = [key for key in annotations if key.startswith(PREFIX)]
+    ours = [key for key in _ANNOTATIONS if key in annotations]
     done, remains = [], []
 
-    change = NodeChange(annotations=dict.fromkeys(ours))
-    if ours and STATE_LABEL in labels:
-        change |= NodeChange(labels={STATE_LABEL: None})
-    paused = {label: "true" for label, value in labels.items() if value == PAUSED} if ours else {}
-    if paused:
-        change |= NodeChange(labels=resume(labels, paused | dict(journal.operands if journal else {})))
-        done.append(f"{len(paused)} GPU clients run again")
+    change = without_taint(node, startup_taint)
+    if change:
+        done.append(f"taint {startup_taint} taken off")
     if journal is not None and journal.cordoned and node.unschedulable:
         change |= NodeChange(unschedulable=False)
         done.append("uncordoned")
-    if journal is not None and journal.services:
-        remains.append(f"to be started on the host: systemctl start {' '.join(reversed(journal.services))}")
-    if journal is not None:
-        remains.append("a run was broken off: the GPUs may have neither the old layout nor the new one")
-    elif JOURNAL_ANNOTATION in annotations:
-        remains.append("the journal cannot be read; see whether the node is to be uncordoned")
-    patch = change.as_patch(node.meta.resource_version) if change else {}
-    if len(taints) != len(node.taints):
-        done.append(f"taint {STARTUP_TAINT} taken off")
-        patch = {"metadata": {"resourceVersion": node.meta.resource_version}, **patch}
-        patch["spec"] = {**patch.get("spec", {}), "taints": taints or None}
+    paused = {label: "true" for label, value in labels.items() if value == PAUSED} if ours else {}
+    if paused:
+        originals = {**paused, **(journal.operands if journal is not None else {})}
+        change |= NodeChange(labels=resume(labels, originals))
+        done.append(f"GPU clients resumed: {', '.join(paused)}")
     if ours:
+        state = {STATE_LABEL: None} if STATE_LABEL in labels else {}
+        change |= NodeChange(labels=state, annotations=dict.fromkeys(ours))
         done.append("annotations removed")
-    return patch, PutBack(node.meta.name, tuple(done), tuple(remains))
+    if journal is not None:
+        remains.append("a run was broken off: its GPUs may have neither the old layout nor the new one")
+        if journal.services:
+            remains.append(f"start on the host: systemctl start {' '.join(reversed(journal.services))}")
+    elif JOURNAL_ANNOTATION in annotations:
+        remains.append("the journal cannot be read; see whether the node has to be uncordoned")
+    return change, PutBack(node.meta.name, tuple(done), tuple(remains))

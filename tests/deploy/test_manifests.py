@@ -72,7 +72,7 @@ def test_chart_manifests_and_page_grant_the_same() -> None:
                 for name in rule.get("resourceNames", [""])
                 for verb in rule["verbs"]
             }
-    (row,) = re.findall(r"^\| ([a-z, ]+) leases ", page, re.MULTILINE)
+    (row,) = re.findall(r"^\| ([a-z, ]+) leases \(", page, re.MULTILINE)
     documented |= {("mig-manager", "coordination.k8s.io", "leases", "", verb) for verb in row.split(", ")}
     assert granted(render()) == documented
     for name in OVERLAYS:

@@ -1,0 +1,177 @@
+"""The image, as far as it can be made without a container engine: the Dockerfile's own steps, in another directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from mig_manager import __version__
+from tests.daemon.node import ROOT
+from tests.requirements import need
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+LOCKS = {name: ROOT / f"deploy/image/{name}.lock" for name in ("requirements", "build")}
+PLATFORMS = {
+    "x86_64": ["manylinux2014_x86_64", "manylinux_2_28_x86_64"],
+    "aarch64": ["manylinux2014_aarch64", "manylinux_2_28_aarch64"],
+}
+PYTHON = "3.13"
+"""Of the base image."""
+
+
+def instructions(kind: str) -> list[str]:
+    """The instructions of one kind, in order, their lines joined."""
+    plain = re.sub(r"^#.*\n", "", DOCKERFILE, flags=re.MULTILINE).replace("\\\n", " ")
+    return re.findall(rf"^{kind} +(.*)$", plain, re.MULTILINE)
+
+
+def pinned(lock: Path) -> dict[str, str]:
+    """Version by name, of what is installed on Linux."""
+    found = {}
+    for line in re.findall(r"^\S.*$", lock.read_text(), re.MULTILINE):
+        if not line.startswith("#"):
+            requirement = Requirement(line.rstrip("\\").strip())
+            if requirement.marker is None or requirement.marker.evaluate({"sys_platform": "linux"}):
+                (specifier,) = requirement.specifier
+                found[requirement.name] = specifier.version
+    return found
+
+
+@pytest.fixture(scope="module")
+def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """/opt/mig-manager, made by the Dockerfile's steps."""
+    here = tmp_path_factory.mktemp("image")
+    source = here / "src"
+    source.mkdir()
+    for pattern in (ROOT / ".dockerignore").read_text().split():
+        if pattern.startswith("!"):
+            for path in ROOT.glob(pattern[1:]):
+                target = source / (path.name if path.suffix == ".lock" else path.relative_to(ROOT))
+                if path.is_dir():
+                    shutil.copytree(path, target, ignore=shutil.ignore_patterns("__pycache__"))
+                else:
+                    shutil.copy(path, target)
+    bin_ = here / "bin"
+    bin_.mkdir()
+    for name, arguments in (("python", ""), ("pip", "-m pip")):
+        script = bin_ / name
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
+        script.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"}
+    environment.pop("PYTHONPATH", None)
+    for step in instructions("RUN"):
+        command = step.replace("/opt/", f"{here}/opt/")
+        done = subprocess.run(
+            ["sh", "-euc", command], cwd=source, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return here / "opt/mig-manager"
+
+
+def installed(prefix: Path) -> Iterator[Distribution]:
+    (site,) = prefix.glob("lib/python3.*/site-packages")
+    return distributions(path=[str(site)])
+
+
+def run(prefix: Path, *command: str) -> str:
+    """As in the container: with its PATH, where nothing can be written."""
+    environment = {"PATH": f"{prefix}/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
+    done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_steps_give_what_is_locked_and_nothing_else(prefix: Path) -> None:
+    found = {each.name.replace("_", "-").lower(): each.version for each in installed(prefix)}
+    assert found.pop("mig-manager") == __version__
+    assert found == pinned(LOCKS["requirements"])
+    assert not {"pip", "setuptools", "pytest", "mypy", "ruff"} & set(found)
+
+
+def test_the_entry_points_run(prefix: Path) -> None:
+    (entry,) = instructions("ENTRYPOINT")
+    assert json.loads(entry) == ["nvidia-mig-manager"]
+    assert "MIG_MANAGER_DRAIN_MODE" in run(prefix, "nvidia-mig-manager", "--help")
+    assert run(prefix, "nvidia-mig-manager", "--version").split() == ["mig-manager", __version__]
+    assert "1g.10gb" in run(prefix, "mig-manager", "plan", "--simulate", "A100-SXM4-80GB", "-c", "all-1g.10gb")
+    assert "/bin/sh" in run(prefix, "sh", "-c", "command -v /bin/sh")
+
+
+def test_every_import_resolves(prefix: Path) -> None:
+    script = (
+        "import importlib, pkgutil, mig_manager, grpc, watchfiles, kubernetes.config, kubernetes.utils.quantity\n"
+        "for each in pkgutil.walk_packages(mig_manager.__path__, 'mig_manager.'):\n"
+        "    if 'simulation' not in each.name and '.play' not in each.name and '__main__' not in each.name:\n"
+        "        importlib.import_module(each.name)\n"
+    )
+    run(prefix, "python", "-c", script)
+
+
+def test_bytecode_is_there_for_what_the_daemon_loads(prefix: Path) -> None:
+    script = "import sys, mig_manager.daemon.main; print(*(m.__cached__ for m in list(sys.modules.values()) if getattr(m, '__cached__', None)))"
+    loaded = [each for each in run(prefix, "python", "-c", script).split() if str(prefix) in each]
+    assert len(loaded) > 100
+    assert [each for each in loaded if not Path(each).is_file()] == []
+
+
+def test_the_lock_is_of_what_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for lock, wanted in (
+        ("requirements", project["project"]["dependencies"]),
+        ("build", project["build-system"]["requires"]),
+    ):
+        locked = pinned(LOCKS[lock])
+        for requirement in map(Requirement, wanted):
+            assert requirement.specifier.contains(locked[requirement.name]), f"{requirement}: make lock"
+
+
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=lambda path: path.stem)
+def test_a_lock_names_files_by_their_hashes_and_no_place(lock: Path) -> None:
+    text = lock.read_text()
+    entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
+    assert [each.split("\n")[0] for each in entries if "--hash=sha256:" not in each] == []
+    assert not re.search(r"https?:|file:|--index|--find-links|--extra|/work|/tmp", text)
+
+
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_both_architectures_have_a_wheel_of_everything(platform: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--no-deps"]
+    command += ["--require-hashes", "--only-binary", ":all:", "--python-version", PYTHON, "--target", str(tmp_path)]
+    command += [part for each in PLATFORMS[platform] for part in ("--platform", each)]
+    command += ["--report", str(report), "--requirement", str(LOCKS["requirements"])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    files = [each["download_info"]["url"] for each in json.loads(report.read_text())["install"]]
+    assert len(files) == len(pinned(LOCKS["requirements"]))
+    assert all(each.endswith(".whl") for each in files)
+    assert any(f"_{platform}.whl" in each for each in files)
+
+
+def test_the_dockerfile_is_lint_clean() -> None:
+    need("hadolint", shutil.which("hadolint"))
+    done = subprocess.run(["hadolint", str(ROOT / "Dockerfile")], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_image_says_what_it_is_and_runs_without_a_shell_in_between() -> None:
+    assert f"VERSION={__version__}" in instructions("ARG")
+    assert all(step.startswith(("python -m venv", "PYTHONPATH=")) for step in instructions("RUN"))
+    ((path),) = re.findall(r"PATH=(\S+)", instructions("ENV")[0])
+    assert path.startswith("/opt/mig-manager/bin:")
+    *_, final = DOCKERFILE.split("FROM ")
+    assert "RUN" not in final
+    assert len(re.findall(r"^FROM \$\{BASE\}", DOCKERFILE, re.MULTILINE)) == 2
+    (base,) = (each for each in instructions("ARG") if each.startswith("BASE="))
+    assert re.fullmatch(rf"BASE=python:{PYTHON}-slim-[a-z]+", base)
