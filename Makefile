@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test check format docs bench clean
+.PHONY: demo test check format docs manifests lock image bench clean
 
 demo: $(STAMP)
 	$(BIN)/mig-manager demo
@@ -18,6 +18,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python deploy/generate.py --check
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -25,6 +26,23 @@ format: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
+
+# What comes from the settings and from the Helm chart: parts of the chart, and the plain manifests.
+manifests: $(STAMP)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python deploy/generate.py
+
+# The newest versions of what the image holds, with the hashes of all their files, for any platform.
+lock: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOCK) pyproject.toml --output-file deploy/image/requirements.lock
+	$(LOCK) deploy/image/build.in --output-file deploy/image/build.lock
+
+LOCK = $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
+	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock'
+
+IMAGE ?= mig-manager:$(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' mig_manager/__init__.py)
+image:
+	docker build --tag $(IMAGE) .
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks

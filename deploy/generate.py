@@ -97,10 +97,10 @@ def base() -> str:
     """The objects of the plain manifests: the chart's, without what only Helm knows."""
     objects = [each for each in render() if "helm.sh/hook" not in each["metadata"].get("annotations", {})]
     for each in objects:
-        for labels in (each["metadata"]["labels"], each["spec"].get("template", {}).get("metadata", {}).get("labels", {})) if "spec" in each else (each["metadata"]["labels"],):
-            for key in _OF_HELM:
-                labels.pop(key, None)
-    return "# Written by `make manifests` from the Helm chart.\n" + yaml.safe_dump_all(objects, sort_keys=False, width=110)
+        for label in _OF_HELM:
+            del each["metadata"]["labels"][label]
+    text = yaml.safe_dump_all(objects, sort_keys=False, width=110)
+    return f"# Written by `make manifests` from the Helm chart.\n{text}"
 
 
 def single_file() -> str:
@@ -119,7 +119,10 @@ def written() -> Iterator[tuple[Path, str]]:
     schema["properties"]["settings"] = schema_of_settings()
     yield CHART / "values.schema.json", json.dumps(schema, indent=2) + "\n"
     names = {key: environment_name(name) for key, name in settings().items()}
-    yield CHART / "files/settings.yaml", "# Written by `make manifests`.\n" + yaml.safe_dump(names, sort_keys=False)
+    yield (
+        CHART / "files/settings.yaml",
+        "# Written by `make manifests`.\n" + yaml.safe_dump(names, sort_keys=False),
+    )
     for source, copy in copies():
         yield copy, source.read_text(encoding="utf-8")
     yield KUSTOMIZE / "base/mig-manager.yaml", base()

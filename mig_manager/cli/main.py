@@ -51,7 +51,20 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (plan, apply, assert_, export, generate, checkpoint, listing, create, destroy, run, release, demo):
+for module in (
+    plan,
+    apply,
+    assert_,
+    export,
+    generate,
+    checkpoint,
+    listing,
+    create,
+    destroy,
+    run,
+    release,
+    demo,
+):
     module.add_to(app)
 
 

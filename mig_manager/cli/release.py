@@ -29,7 +29,11 @@ _SHOWN = 5
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command("release", epilog=_EXAMPLES)(release)
+    app.command(
+        "release",
+        short_help="Take mig-manager off Nodes, when it is removed from a cluster.",
+        epilog=_EXAMPLES,
+    )(release)
 
 
 def release(
@@ -46,14 +50,21 @@ def release(
         ),
     ] = None,
     wait: Annotated[
-        float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long runs may take to end by themselves.")
+        float,
+        typer.Option("--wait", min=0, metavar="SECONDS", help="How long runs may take to end by themselves."),
     ] = 0,
     startup_taint: Annotated[
-        str, typer.Option("--startup-taint", metavar="KEY", help="The start-up taint, as MIG_MANAGER_STARTUP_TAINT.")
+        str,
+        typer.Option(
+            "--startup-taint", metavar="KEY", help="The start-up taint, as MIG_MANAGER_STARTUP_TAINT."
+        ),
     ] = "mig-manager/not-ready",
     kubeconfig: Annotated[
         Path | None,
-        typer.Option(envvar="KUBECONFIG", help="Credentials file; by default the pod's service account, or ~/.kube/config."),
+        typer.Option(
+            envvar="KUBECONFIG",
+            help="Credentials file; by default the pod's service account, or ~/.kube/config.",
+        ),
     ] = None,
 ) -> None:
     """Take mig-manager off Nodes: resume GPU clients that it paused, take off its cordon, taint and annotations.
@@ -66,7 +77,9 @@ def release(
         raise InputError("name the Nodes, or give --all")
     namespace, _, name = (daemon_set or "").partition("/")
     if daemon_set is not None and not (namespace and name):
-        raise InputError(f"--daemonset {daemon_set!r}: a namespace and a name are wanted, such as mig-manager/mig-manager")
+        raise InputError(
+            f"--daemonset {daemon_set!r}: a namespace and a name are wanted, such as mig-manager/mig-manager"
+        )
     with Api.connect(kubeconfig or _usual_credentials()) as api:
         if wait:
             _wait_for_runs(api, nodes, wait)
@@ -79,8 +92,8 @@ def _usual_credentials() -> Path | None:
     """Those of kubectl, outside of a pod."""
     from mig_manager.cluster.client import SERVICE_ACCOUNT
 
-    usual = Path.home() / ".kube/config"
-    return usual if usual.is_file() and not SERVICE_ACCOUNT.is_dir() else None
+    usual = Path("~/.kube/config").expanduser()
+    return None if SERVICE_ACCOUNT.is_dir() or not usual.is_file() else usual
 
 
 def _wait_for_runs(api: Api, nodes: Sequence[str] | None, seconds: float) -> None:
@@ -89,7 +102,9 @@ def _wait_for_runs(api: Api, nodes: Sequence[str] | None, seconds: float) -> Non
     said: list[list[str]] = [[]]
 
     def none_runs() -> bool:
-        busy = [each.name for each in metadata_of_nodes(api) if runs(each) and (not nodes or each.name in nodes)]
+        busy = [
+            each.name for each in metadata_of_nodes(api) if runs(each) and (not nodes or each.name in nodes)
+        ]
         if busy and busy != said[0]:
             more = f" and {len(busy) - _SHOWN} more" if len(busy) > _SHOWN else ""
             write(f"waiting for the end of runs on {', '.join(busy[:_SHOWN])}{more}\n")
@@ -107,7 +122,9 @@ def _remove(api: Api, namespace: str, name: str) -> None:
     if _within(_ENDING_S, lambda: daemon_set_is_gone(api, namespace, name)):
         write(f"DaemonSet {namespace}/{name} and its pods have ended\n")
     else:
-        complain(f"not all pods of DaemonSet {namespace}/{name} have ended within {_ENDING_S:g} s: going on without them")
+        complain(
+            f"not all pods of DaemonSet {namespace}/{name} have ended within {_ENDING_S:g} s: going on without them"
+        )
 
 
 def _put_back(api: Api, nodes: Sequence[str] | None, startup_taint: str) -> None:

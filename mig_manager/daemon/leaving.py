@@ -49,7 +49,11 @@ def runs(node: NodeMeta) -> bool:
 def with_anything_of_ours(api: Api, startup_taint: str) -> tuple[str, ...]:
     """Names of the Nodes on which `put_back` has something to do. Raises ApiError."""
     listed = api.get(collection_path("nodes"), deadline=Deadline.after(_PATIENCE))
-    return tuple(each["metadata"]["name"] for each in listed["items"] if _change(Node.from_json(each), startup_taint)[0])
+    return tuple(
+        each["metadata"]["name"]
+        for each in listed["items"]
+        if _change(Node.from_json(each), startup_taint)[0]
+    )
 
 
 def delete_daemon_set(api: Api, namespace: str, name: str) -> None:

@@ -30,7 +30,18 @@ def test_help_needs_none_of_the_heavy_libraries() -> None:
 def test_help_names_every_command_and_the_exit_codes(cli: Cli) -> None:
     ended = cli("--help")
     assert ended.code == 0
-    commands = ("plan", "apply", "assert", "export", "checkpoint", "restore", "create", "run", "demo")
+    commands = (
+        "plan",
+        "apply",
+        "assert",
+        "export",
+        "checkpoint",
+        "restore",
+        "create",
+        "run",
+        "release",
+        "demo",
+    )
     for word in (*commands, "Exit codes"):
         assert word in ended.out
     assert "..." not in ended.out.partition("Commands:")[2], "no sentence is cut off"

@@ -54,7 +54,11 @@ def downward(workload: Object) -> dict[str, str]:
 
 def granted(objects: list[Object], account: str = "mig-manager") -> set[tuple[str, str, str, str, str]]:
     """What an account may do: namespace (empty: everywhere), API group, resource, name, verb."""
-    roles = {(o["kind"], o["metadata"]["name"]): o["rules"] for o in objects if o["kind"] in ("Role", "ClusterRole")}
+    roles = {
+        (o["kind"], o["metadata"]["name"]): o["rules"]
+        for o in objects
+        if o["kind"] in ("Role", "ClusterRole")
+    }
     found = set()
     for each in objects:
         if each["kind"] not in ("RoleBinding", "ClusterRoleBinding"):

@@ -92,13 +92,15 @@ def a_value(setting: str) -> Any:
         return not default
     if isinstance(default, int | float):
         return 1234567
-    if choices := get_args(Settings.model_fields[setting].annotation):
-        if all(isinstance(each, str) for each in choices):
-            return next(each for each in choices if each != default)
+    choices = [each for each in get_args(Settings.model_fields[setting].annotation) if isinstance(each, str)]
+    if choices:
+        return next(each for each in choices if each != default)
     return ["one", "two words"] if isinstance(default, tuple) else "/some/where"
 
 
-def test_every_setting_can_be_given_as_a_value_and_reaches_the_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_setting_can_be_given_as_a_value_and_reaches_the_daemon(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert set(settings().values()) | FROM_THE_POD == set(Settings.model_fields)
     values = {key: a_value(name) for key, name in settings().items()}
     for name, value in environment(daemon_set({"settings": values})).items():
@@ -201,7 +203,9 @@ def test_what_is_mounted_is_where_the_environment_says() -> None:
     assert volumes["pod-resources"]["hostPath"]["path"] == "/var/lib/k0s/kubelet/pod-resources"
     assert Path(given["MIG_MANAGER_POD_RESOURCES_SOCKET"]).parent == Path(mounts["pod-resources"])
     assert given["HOST_ROOT_MOUNT"] == mounts["host"]
-    files = of_kind(render(values_of(CHART / "ci/09-dgx-values.yaml")), "ConfigMap", "mig-manager-files")["data"]
+    files = of_kind(render(values_of(CHART / "ci/09-dgx-values.yaml")), "ConfigMap", "mig-manager-files")[
+        "data"
+    ]
     for variable in ("MIG_MANAGER_OPERANDS_FILE", "GPU_CLIENTS_FILE"):
         path = Path(given[variable])
         assert path.parent == Path(mounts["files"])

@@ -31,9 +31,15 @@ def test_the_daemon_works_with_what_the_chart_gives_to_it(tmp_path: Path) -> Non
             mounts["host"]: str(node.cluster.host),
         }
         given = {name: _here(value, places) for name, value in environment(made).items()}
-        pod = {"spec.nodeName": node.cluster.node, "metadata.name": "mig-manager-x", "metadata.namespace": NAMESPACE}
+        pod = {
+            "spec.nodeName": node.cluster.node,
+            "metadata.name": "mig-manager-x",
+            "metadata.namespace": NAMESPACE,
+        }
         given |= {name: pod[path] for name, path in downward(made).items()}
-        given |= {name: simulated[name] for name in simulated if name.removeprefix("MIG_MANAGER_") in SIMULATED}
+        given |= {
+            name: simulated[name] for name in simulated if name.removeprefix("MIG_MANAGER_") in SIMULATED
+        }
         given |= {name: simulated[name] for name in ("KUBECONFIG", "DEV_ROOT_CTR_PATH")}
         node.start(**{**dict.fromkeys(simulated, ""), **given})
         status = node.becomes("balanced")

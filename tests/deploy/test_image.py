@@ -86,7 +86,11 @@ def installed(prefix: Path) -> Iterator[Distribution]:
 
 def run(prefix: Path, *command: str) -> str:
     """As in the container: with its PATH, where nothing can be written."""
-    environment = {"PATH": f"{prefix}/bin:/usr/bin:/bin", "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/nonexistent"}
+    environment = {
+        "PATH": f"{prefix}/bin:/usr/bin:/bin",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": "/nonexistent",
+    }
     done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -104,7 +108,9 @@ def test_the_entry_points_run(prefix: Path) -> None:
     assert json.loads(entry) == ["nvidia-mig-manager"]
     assert "MIG_MANAGER_DRAIN_MODE" in run(prefix, "nvidia-mig-manager", "--help")
     assert run(prefix, "nvidia-mig-manager", "--version").split() == ["mig-manager", __version__]
-    assert "1g.10gb" in run(prefix, "mig-manager", "plan", "--simulate", "A100-SXM4-80GB", "-c", "all-1g.10gb")
+    assert "1g.10gb" in run(
+        prefix, "mig-manager", "plan", "--simulate", "A100-SXM4-80GB", "-c", "all-1g.10gb"
+    )
     assert "/bin/sh" in run(prefix, "sh", "-c", "command -v /bin/sh")
 
 
@@ -119,7 +125,12 @@ def test_every_import_resolves(prefix: Path) -> None:
 
 
 def test_bytecode_is_there_for_what_the_daemon_loads(prefix: Path) -> None:
-    script = "import sys, mig_manager.daemon.main; print(*(m.__cached__ for m in list(sys.modules.values()) if getattr(m, '__cached__', None)))"
+    script = (
+        "import sys, mig_manager.daemon.main\n"
+        "for each in list(sys.modules.values()):\n"
+        "    if getattr(each, '__cached__', None):\n"
+        "        print(each.__cached__)\n"
+    )
     loaded = [each for each in run(prefix, "python", "-c", script).split() if str(prefix) in each]
     assert len(loaded) > 100
     assert [each for each in loaded if not Path(each).is_file()] == []
@@ -147,8 +158,25 @@ def test_a_lock_names_files_by_their_hashes_and_no_place(lock: Path) -> None:
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_both_architectures_have_a_wheel_of_everything(platform: str, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--no-deps"]
-    command += ["--require-hashes", "--only-binary", ":all:", "--python-version", PYTHON, "--target", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--dry-run",
+        "--ignore-installed",
+        "--no-deps",
+    ]
+    command += [
+        "--require-hashes",
+        "--only-binary",
+        ":all:",
+        "--python-version",
+        PYTHON,
+        "--target",
+        str(tmp_path),
+    ]
     command += [part for each in PLATFORMS[platform] for part in ("--platform", each)]
     command += ["--report", str(report), "--requirement", str(LOCKS["requirements"])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -19,7 +19,7 @@ from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import DAEMON_SETS, NODES
 from mig_manager.simulation.store import MemoryStore
 from mig_manager.simulation.world import NAMESPACE
-from tests.cli.conftest import Cli, cli  # noqa: F401
+from tests.cli.conftest import Cli
 from tests.daemon.node import GpuNode
 from tests.deploy.charts import container, daemon_set, of_kind
 
@@ -62,7 +62,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServe
         yield made
 
 
-def test_only_what_is_ours_is_put_back(cli: Cli, server: ApiServer) -> None:  # noqa: F811
+def test_only_what_is_ours_is_put_back(cli: Cli, server: ApiServer) -> None:
     taint = {"key": "mig-manager/not-ready", "effect": "NoSchedule"}
     other = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
     wanted = {"nvidia.com/mig.config": "small", "zone": "a"}
@@ -123,13 +123,13 @@ def test_only_what_is_ours_is_put_back(cli: Cli, server: ApiServer) -> None:  # 
         (["--all", "--wait", "-1"], "--wait"),
     ],
 )
-def test_bad_input_is_named(cli: Cli, server: ApiServer, arguments: list[str], part: str) -> None:  # noqa: F811
+def test_bad_input_is_named(cli: Cli, server: ApiServer, arguments: list[str], part: str) -> None:
     ended = cli("release", *arguments)
     assert (ended.code, ended.out) == (2, "")
     assert part in ended.err
 
 
-def test_a_node_that_is_not_there_is_named(cli: Cli, server: ApiServer) -> None:  # noqa: F811
+def test_a_node_that_is_not_there_is_named(cli: Cli, server: ApiServer) -> None:
     ended = cli("release", "gpu-9")
     assert ended.code == 3
     assert '"gpu-9" not found' in ended.err
@@ -166,7 +166,7 @@ def in_order(node: GpuNode) -> None:
     assert node.pods(NAMESPACE) == {}
 
 
-def test_a_removal_in_the_middle_of_a_run_waits_for_its_end(cli: Cli, gpu_node: GpuNode) -> None:  # noqa: F811
+def test_a_removal_in_the_middle_of_a_run_waits_for_its_end(cli: Cli, gpu_node: GpuNode) -> None:
     gpu_node.cluster.gpus.latency(**{CREATE: 0.2})
     gpu_node.label("balanced")
     gpu_node.eventually(lambda: bool(gpu_node.cluster.gpus.calls(changes=True)), "the change")
@@ -187,7 +187,7 @@ def _end_with_the_pod(node: GpuNode) -> None:
     node.terminate()
 
 
-def test_what_a_killed_daemon_left_is_put_back(cli: Cli, gpu_node: GpuNode) -> None:  # noqa: F811
+def test_what_a_killed_daemon_left_is_put_back(cli: Cli, gpu_node: GpuNode) -> None:
     gpu_node.cluster.gpus.latency(**{CREATE: 0.2})
     gpu_node.label("balanced")
     gpu_node.eventually(lambda: bool(gpu_node.cluster.gpus.calls(changes=True)), "the change")

@@ -40,7 +40,9 @@ def pods_of(daemon_set: Object) -> Pod:
     template = daemon_set["spec"]["template"]
     owner = {"kind": "DaemonSet", "name": daemon_set["metadata"]["name"], "controller": True}
     meta = {**template["metadata"], "name": "a", "uid": "1", "namespace": daemon_set["metadata"]["namespace"]}
-    return Pod.from_json({"metadata": {**meta, "ownerReferences": [owner]}, "spec": template["spec"], "status": {}})
+    return Pod.from_json(
+        {"metadata": {**meta, "ownerReferences": [owner]}, "spec": template["spec"], "status": {}}
+    )
 
 
 def test_what_is_generated_is_up_to_date() -> None:
