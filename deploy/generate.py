@@ -94,13 +94,20 @@ def render(values: Mapping[str, Any] | None = None, namespace: str = _NAMESPACE)
 
 
 def base() -> str:
-    """The objects of the plain manifests: the chart's, without what only Helm knows."""
-    objects = [each for each in render() if "helm.sh/hook" not in each["metadata"].get("annotations", {})]
+    """The objects that only the chart tells of, without what only Helm knows; rules and policies lie beside it."""
+    objects = [
+        each for each in render() if each["kind"] in ("ServiceAccount", "DaemonSet") and not is_hook(each)
+    ]
     for each in objects:
         for label in _OF_HELM:
             del each["metadata"]["labels"][label]
     text = yaml.safe_dump_all(objects, sort_keys=False, width=110)
     return f"# Written by `make manifests` from the Helm chart.\n{text}"
+
+
+def is_hook(manifest: Mapping[str, Any]) -> bool:
+    """Whether Helm makes it only while it removes the chart."""
+    return "helm.sh/hook" in manifest["metadata"].get("annotations", {})
 
 
 def single_file() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,10 +15,11 @@ from deploy.generate import KUSTOMIZE, render, written
 from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.operandfile import read_operands
 from mig_manager.cluster.operands import pause
-from tests.daemon.node import ROOT
 from tests.deploy.charts import NEWEST, OLDEST, Object, container, environment, granted, of_kind
 from tests.requirements import need
+from tests.shipped import ROOT, documents, rbac_files
 
+STALE = {"settings": {"removeStaleResources": True}}
 OVERLAYS = ("base", "overlays/gpu-operator", "overlays/standalone", "overlays/kubelet-podresources")
 
 
@@ -61,26 +62,31 @@ def test_an_overlay_is_built_and_valid(name: str) -> None:
     assert of_kind(objects, "Namespace")["metadata"]["name"] == "mig-manager"
 
 
-def test_chart_manifests_and_page_grant_the_same() -> None:
-    page = Path(ROOT, "docs/permissions.md").read_text()
-    block = page.split("```yaml\n")[1].split("```")[0].replace("NAMESPACE", "mig-manager")
-    documented = set()
-    for role in yaml.safe_load_all(block):
-        for rule in role["rules"]:
-            documented |= {
-                (role["metadata"].get("namespace", ""), group, resource, name, verb)
-                for group in rule["apiGroups"]
-                for resource in rule["resources"]
-                for name in rule.get("resourceNames", [""])
-                for verb in rule["verbs"]
-            }
-    (row,) = re.findall(r"^\| ([a-z, ]+) leases \(", page, re.MULTILINE)
-    documented |= {("mig-manager", "coordination.k8s.io", "leases", "", verb) for verb in row.split(", ")}
-    assert granted(render()) == documented
+def test_chart_and_manifests_grant_what_the_daemon_is_tested_with() -> None:
+    shipped = granted(documents(*rbac_files()))
+    assert granted(render()) == shipped
     for name in OVERLAYS:
-        assert granted(built(name)) == documented, name
-    single = list(yaml.safe_load_all(Path(ROOT, "deploy/mig-manager.yaml").read_text()))
-    assert granted(single) == documented
+        assert granted(built(name)) == shipped, name
+    assert granted(documents(ROOT / "deploy/mig-manager.yaml")) == shipped
+    for values, component in (({"dra": {"enabled": True}}, "dra"), (STALE, "stale-resources")):
+        assert granted(render(values)) == granted(documents(*rbac_files(component)))
+
+
+def test_chart_and_manifests_hold_every_daemon_to_its_node() -> None:
+    def policies(objects: list[Object]) -> list[Object]:
+        kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+        return [of_kind(objects, kind)["spec"] for kind in kinds]
+
+    shipped = policies(documents(*(ROOT / "deploy/policy").glob("[!k]*.yaml")))
+    assert policies(render()) == shipped
+    assert policies(built("base")) == shipped
+    elsewhere = policies(
+        render({"fullnameOverride": "gpus", "settings": {"startupTaint": "a/b"}}, "gpu-system")
+    )
+    text = json.dumps(shipped).replace("mig-manager/not-ready", "a/b")
+    text = text.replace("serviceaccount:mig-manager:mig-manager", "serviceaccount:gpu-system:gpus")
+    assert elsewhere == json.loads(text.replace('"policyName": "mig-manager"', '"policyName": "gpus"'))
+    assert not [each for each in render({"admissionPolicy": {"enabled": False}}) if "Policy" in each["kind"]]
 
 
 def test_the_overlay_for_the_gpu_operator_finds_its_driver_and_its_operands() -> None:
