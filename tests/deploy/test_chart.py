@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 import helm_python
-import kubernetes_validate
 import pytest
 import yaml
+from kubernetes_validate.utils import validate
 
 from deploy.generate import CHART, FROM_THE_POD, render, settings
 from mig_manager import __version__
@@ -49,7 +49,7 @@ def test_every_object_is_valid(path: Path, version: str) -> None:
     objects = render(values_of(path))
     assert {"DaemonSet"} <= {each["kind"] for each in objects}
     for each in objects:
-        kubernetes_validate.validate(each, version, strict=True)
+        validate(each, version, strict=True)
 
 
 @EVERY_SET
@@ -183,7 +183,8 @@ def test_rules_follow_from_the_values() -> None:
 
 
 def test_the_start_up_taint_is_tolerated_whatever_else_is() -> None:
-    for values in ({}, {"tolerations": []}):
+    cases: list[Object] = [{}, {"tolerations": []}]
+    for values in cases:
         tolerations = daemon_set(values)["spec"]["template"]["spec"]["tolerations"]
         assert {"key": "mig-manager/not-ready", "operator": "Exists"} in tolerations
 

@@ -9,9 +9,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from stat import S_ISREG
 
 import pytest
 from packaging.requirements import Requirement
@@ -79,7 +80,7 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here / "opt/mig-manager"
 
 
-def installed(prefix: Path) -> Iterator[Distribution]:
+def installed(prefix: Path) -> Iterable[Distribution]:
     (site,) = prefix.glob("lib/python3.*/site-packages")
     return distributions(path=[str(site)])
 
@@ -101,6 +102,14 @@ def test_the_steps_give_what_is_locked_and_nothing_else(prefix: Path) -> None:
     assert found.pop("mig-manager") == __version__
     assert found == pinned(LOCKS["requirements"])
     assert not {"pip", "setuptools", "pytest", "mypy", "ruff"} & set(found)
+
+
+def test_it_is_no_larger_than_the_readme_says(prefix: Path) -> None:
+    (said,) = re.findall(
+        r"^\| what the image adds .*? \| (\d+) MiB", (ROOT / "README.md").read_text(), re.MULTILINE
+    )
+    files = [path.lstat() for path in prefix.rglob("*")]
+    assert sum(each.st_size for each in files if S_ISREG(each.st_mode)) / 2**20 < int(said) + 4
 
 
 def test_the_entry_points_run(prefix: Path) -> None:

@@ -7,9 +7,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import kubernetes_validate
 import pytest
 import yaml
+from kubernetes_validate.utils import validate
 
 from deploy.generate import KUSTOMIZE, render, written
 from mig_manager.cluster.objects import Pod
@@ -56,7 +56,7 @@ def test_an_overlay_is_built_and_valid(name: str) -> None:
     objects = built(name)
     for each in objects:
         for version in (OLDEST, NEWEST):
-            kubernetes_validate.validate(each, version, strict=True)
+            validate(each, version, strict=True)
     namespaces = {each["metadata"].get("namespace") for each in objects} - {None, "default"}
     assert namespaces == {"mig-manager"}
     assert of_kind(objects, "Namespace")["metadata"]["name"] == "mig-manager"
