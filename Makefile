@@ -18,7 +18,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python docs/generate.py --check
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python deploy/generate.py --check
+	$(BIN)/python deploy/generate.py --check
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -29,7 +29,7 @@ docs: $(STAMP)
 
 # What comes from the settings and from the Helm chart: parts of the chart, and the plain manifests.
 manifests: $(STAMP)
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python deploy/generate.py
+	$(BIN)/python deploy/generate.py
 
 # The newest versions of what the image holds, with the hashes of all their files, for any platform.
 lock: $(STAMP)

@@ -9,7 +9,9 @@ manifests from the chart with its default values. Rendering takes helm-python-sd
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -110,10 +112,18 @@ def is_hook(manifest: Mapping[str, Any]) -> bool:
     return "helm.sh/hook" in manifest["metadata"].get("annotations", {})
 
 
+def program(name: str) -> str:
+    """A program that comes with the development dependencies, or another one of that name."""
+    beside = os.path.dirname(sys.executable)
+    found = shutil.which(name, path=f"{beside}{os.pathsep}{os.environ['PATH']}")
+    assert found is not None, f"{name} comes with the extra `dev`"
+    return found
+
+
 def single_file() -> str:
     """All of the base as kubectl builds it."""
     done = subprocess.run(
-        ["kubectl", "kustomize", str(KUSTOMIZE / "base")], check=True, capture_output=True, text=True
+        [program("kubectl"), "kustomize", str(KUSTOMIZE / "base")], check=True, capture_output=True, text=True
     )
     return "# Written by `make manifests`. kubectl apply -f mig-manager.yaml\n" + done.stdout
 

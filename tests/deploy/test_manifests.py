@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -11,26 +10,20 @@ import pytest
 import yaml
 from kubernetes_validate.utils import validate
 
-from deploy.generate import KUSTOMIZE, render, written
+from deploy.generate import KUSTOMIZE, program, render, written
 from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.operandfile import read_operands
 from mig_manager.cluster.operands import pause
 from tests.deploy.charts import NEWEST, OLDEST, Object, container, environment, granted, of_kind
-from tests.requirements import need
 from tests.shipped import ROOT, documents, rbac_files
 
 STALE = {"settings": {"removeStaleResources": True}}
 OVERLAYS = ("base", "overlays/gpu-operator", "overlays/standalone", "overlays/kubelet-podresources")
 
 
-@pytest.fixture(autouse=True)
-def _kubectl() -> None:
-    need("kubectl", shutil.which("kubectl"))
-
-
 def built(name: str) -> list[Object]:
     done = subprocess.run(
-        ["kubectl", "kustomize", str(KUSTOMIZE / name)], capture_output=True, text=True, check=False
+        [program("kubectl"), "kustomize", str(KUSTOMIZE / name)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
     return list(yaml.safe_load_all(done.stdout))
