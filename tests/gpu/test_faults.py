@@ -295,7 +295,9 @@ def test_a_worker_that_dies_or_hangs_in_a_call_leaves_the_previous_layout(
             bench.rewind()
             bench.node.gpus.fail(function, nth=nth, **way)
             error = bench.run()
-            TOLD[bench.check(error, (function, nth))] += 1
-            assert error is not None
-            assert error.restored
-            assert re.search(words, error.message)
+            outcome = bench.check(error, (function, nth))
+            TOLD[outcome] += 1
+            # Behind the read-back only persistence mode is put back, which undoes no good layout.
+            told = "; ".join(bench.problems) if error is None else error.message
+            assert re.search(words, told), (function, nth)
+            assert outcome == ("restored" if error else "done")
