@@ -37,8 +37,12 @@ _ONCE = (
 class Rebooting:
     """The reboot of a run: before it, over it, and after it."""
 
-    def __init__(self, site: Site, report: Report, gpus: Hardware, interrupts: Interrupts) -> None:
+    def __init__(
+        self, site: Site, report: Report, gpus: Hardware, interrupts: Interrupts, *, gently: bool = False
+    ) -> None:
+        """`gently`: the run takes nothing from anybody, so that it does not reboot."""
         self._site = site
+        self._allowed = site.settings.with_reboot and not gently
         self._report = report
         self._gpus = gpus
         self._interrupts = interrupts
@@ -68,7 +72,7 @@ class Rebooting:
         """
         switches = [gpu.mig for gpu in plan.gpus if gpu.mig.switches]
         helps = all(mig.reset or not mig.target for mig in switches)
-        if not self._site.settings.with_reboot or refusal.reason not in _HELPED or not (switches and helps):
+        if not self._allowed or refusal.reason not in _HELPED or not (switches and helps):
             raise refusal
         if self._site.permissions.pods_namespace is not None:
             raise MigManagerError(

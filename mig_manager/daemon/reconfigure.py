@@ -97,7 +97,7 @@ class Run:
         )
         self._way = Way(site, report, self._gpus, self._interrupts, self._prove, gently=gently)
         self._fleet = Fleet(site, report, self._interrupts, node=node, rest=self._gpus.rest)
-        self._rebooting = Rebooting(site, report, self._gpus, self._interrupts)
+        self._rebooting = Rebooting(site, report, self._gpus, self._interrupts, gently=gently)
         self._reboot_for: MigManagerError | None = None
         """Why only a reboot makes the modes so; None where a reset will do."""
         self._may_uncordon = True
