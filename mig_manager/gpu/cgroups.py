@@ -36,7 +36,7 @@ def owner(cgroup: str) -> Owner:
     for path in paths:
         if pod := _POD.search(path):
             container = _CONTAINER.findall(path, pod.end())
-            return Owner(_uid(pod[1]), container[-1] if container else None)
+            return Owner(_uid(pod[1]), container=container[-1] if container else None)
     for path in paths:
         if container := _CONTAINER.findall(path):
             return Owner(container=container[-1])
