@@ -52,6 +52,7 @@ def test_with_the_role_of_the_gpu_operator_it_changes_gpus_and_drains_nobody(
         "No permission to create pods/eviction: GPU pods are not evicted: the drain mode is off",
         "No permission to list pods: of pods outside the namespace",
         "No permission to create events in namespace default: Events are only logged",
+        "No permission to list leases.coordination.k8s.io in namespace mig-manager: an edit of the layout that",
     ):
         assert lacking in node.logged()
     assert "watch pods" not in node.logged()
@@ -78,6 +79,8 @@ def test_with_the_documented_rules_nothing_is_denied_and_no_verb_is_unused(make_
     web(node)
     node.becomes("balanced")
     node.wait_event("Applied", "balanced")
+    node.set_layouts(LAYOUTS.replace('"1g.10gb": 2, "2g.20gb": 1', '"1g.10gb": 1, "2g.20gb": 1'))
+    node.wait(lambda: node.allocatable.get("mig-1g.10gb") == 2 and node.state == "success", "the edit")
     assert node.terminate() == 0
     node.start()  # It reads the Node, and finds nothing to do.
     node.wait_requests(lambda each: (each.verb, each.resource) == ("get", "nodes"))
