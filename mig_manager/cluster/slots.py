@@ -247,26 +247,21 @@ class Slots:
         if now < self._not_before.get(lease.uid, 0.0):
             return
         self._not_before[lease.uid] = now + self._rules.lease_s / 2
-        why = "it does not renew it"
-        if now - lease.since < self._rules.abandoned_s:
-            node = self._node(lease.node) if lease.node else None
-            if node is not None and self._rules.journal in node.annotations:
-                return
-            why = (
-                "there is no such Node any more"
-                if node is None
-                else "it has begun nothing, and does not answer"
-            )
-        logger.warning("slot {} is taken from {}: {}", lease.name, lease.node, why)
+        abandoned = now - lease.since >= self._rules.abandoned_s
+        if not abandoned and lease.node and self._may_have_begun(lease.node):
+            return
+        logger.warning("slot {} is taken from {}, which does not renew it", lease.name, lease.node)
         self._leases.delete(lease, unchanged=True)
 
-    def _node(self, name: str) -> NodeMeta | None:
+    def _may_have_begun(self, name: str) -> bool:
+        """Whether there is such a Node and it carries a journal, or may carry one that we must not see."""
         try:
-            return NodeMeta.from_json(self._api.get(object_path("nodes", name), accept=METADATA))
+            node = NodeMeta.from_json(self._api.get(object_path("nodes", name), accept=METADATA))
         except ApiError as error:
-            if error.status != 404:
+            if error.status not in (403, 404):
                 raise
-            return None
+            return error.status == 403
+        return self._rules.journal in node.annotations
 
     def _part_with(self, lease: Lease) -> None:
         try:

@@ -75,10 +75,27 @@ def _needs(settings: Settings) -> Iterator[Need]:
     if settings.remove_stale_resources:
         stale = Permission("patch", "nodes/status", name=node)
         yield Need(stale, "resources of former layouts stay on the Node with 0")
+    yield from _slots(settings)
     if settings.config_file is None:
         name, namespace = settings.config_map_name, settings.layouts_namespace
         listed = Permission("list", "configmaps", namespace=namespace, name=name)
         yield from _following(listed, "the ConfigMap of layouts")
+
+
+def _slots(settings: Settings) -> Iterator[Need]:
+    """The Leases that nodes of a fleet take turns by."""
+    if settings.max_parallel_nodes or settings.pool_limits:
+        without = "no GPU is changed where the number of nodes that change at once is limited"
+    elif settings.edited_layouts == "slot":
+        without = "an edit of the layout that the node has is only reported"
+    elif settings.edited_layouts == "always":
+        without = "an edit of a layout is applied on all nodes at once"
+    else:
+        return
+    listed = Permission("list", "leases", "coordination.k8s.io", settings.pod_namespace)
+    yield Need(listed, without)
+    for verb in ("watch", "create", "patch", "delete"):
+        yield Need(replace(listed, verb=verb), without, implied_by=listed)
 
 
 def _following(listed: Permission, what: str) -> Iterator[Need]:

@@ -114,6 +114,20 @@ def test_a_slot_that_nobody_comes_back_to_is_given_away_after_a_long_time(fleet:
     assert time.monotonic() - died >= 4.0 - rules.renew_s
 
 
+def test_a_node_that_must_not_look_at_others_takes_them_to_be_in_the_middle(
+    fleet: Fleet, simulation: ApiServer
+) -> None:
+    rules = SlotRules(lease_s=1.0, abandoned_s=4.0)
+    holder, other = fleet.user("s-0", rules=rules), fleet.user("s-1", rules=rules)
+    simulation.faults.add(Fault("GET", "/nodes/s-0", status=403, times=None))
+    holder.take()
+    died = time.monotonic()
+    holder.die()
+    other.start()
+    assert other.has.wait(PATIENCE_S)
+    assert time.monotonic() - died >= 4.0 - rules.renew_s
+
+
 def test_a_node_that_comes_back_after_a_crash_has_its_slot_still(fleet: Fleet) -> None:
     holder = fleet.user("g-0")
     holder.take()
