@@ -40,3 +40,26 @@ def python_with_dbusmock() -> str | None:
         ):
             return python
     return None
+
+
+@cache
+def package_index() -> bool:
+    """Whether pip reaches the index that it is set up with."""
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "index",
+        "versions",
+        "jeepney",
+        "--retries",
+        "0",
+        "--timeout",
+        "10",
+    ]
+    return not subprocess.run(command, capture_output=True, check=False).returncode
+
+
+def need_package_index() -> None:
+    """An index of packages that pip reaches."""
+    need("package-index", package_index())

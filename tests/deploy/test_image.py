@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from deploy.generate import program
 from mig_manager import __version__
 from tests.daemon.node import ROOT
+from tests.requirements import need_package_index
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LOCKS = {name: ROOT / f"deploy/image/{name}.lock" for name in ("requirements", "build")}
@@ -52,6 +53,7 @@ def pinned(lock: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """/opt/mig-manager, made by the Dockerfile's steps."""
+    need_package_index()
     here = tmp_path_factory.mktemp("image")
     source = here / "src"
     source.mkdir()
@@ -166,6 +168,7 @@ def test_a_lock_names_files_by_their_hashes_and_no_place(lock: Path) -> None:
 
 @pytest.mark.parametrize("platform", PLATFORMS)
 def test_both_architectures_have_a_wheel_of_everything(platform: str, tmp_path: Path) -> None:
+    need_package_index()
     report = tmp_path / "report.json"
     command = [
         sys.executable,
