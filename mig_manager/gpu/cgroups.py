@@ -11,7 +11,7 @@ _CONTAINER = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
 _SERVICE = re.compile(r"([^/:]+\.service)(?=/|$)")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """Whose a process is."""
 
@@ -36,7 +36,7 @@ def owner(cgroup: str) -> Owner:
     for path in paths:
         if pod := _POD.search(path):
             container = _CONTAINER.findall(path, pod.end())
-            return Owner(_uid(pod[1]), container=container[-1] if container else None)
+            return Owner(pod_uid=_uid(pod[1]), container=container[-1] if container else None)
     for path in paths:
         if container := _CONTAINER.findall(path):
             return Owner(container=container[-1])

@@ -12,7 +12,7 @@ STATIC = "0123456789abcdef0123456789abcdef"
 CID = "f" * 32 + "0123456789abcdef" * 2
 OTHER = "ab" * 32
 
-POD = Owner(UID, CID)
+POD = Owner(pod_uid=UID, container=CID)
 
 
 @pytest.mark.parametrize(
@@ -46,8 +46,8 @@ POD = Owner(UID, CID)
         (f"0::/../../kubepods-burstable-pod{SNAKE}.slice/cri-containerd-{CID}.scope\n", POD),
         (f"0::/../cri-containerd-{CID}.scope\n", Owner(container=CID)),
         # A static pod's UID is the hash of its file; a pod without a container is its sandbox's parent.
-        (f"0::/kubepods/burstable/pod{STATIC}/{CID}\n", Owner(STATIC, CID)),
-        (f"0::/kubepods.slice/kubepods-pod{SNAKE}.slice\n", Owner(UID)),
+        (f"0::/kubepods/burstable/pod{STATIC}/{CID}\n", Owner(pod_uid=STATIC, container=CID)),
+        (f"0::/kubepods.slice/kubepods-pod{SNAKE}.slice\n", Owner(pod_uid=UID)),
         # No pod.
         (f"12:devices:/docker/{CID}\n", Owner(container=CID)),
         (f"0::/system.slice/docker-{CID}.scope\n", Owner(container=CID)),
