@@ -83,11 +83,14 @@ class GpuClients:
         return any(each.label in paused for each in operands) or bool(self._stopped_by(operands))
 
     @property
-    def paused(self) -> bool:
-        """Whether any of them is away because of this run."""
-        journal = self._report.journal
-        labels = self._report.node.meta.labels
-        return journal is not None and any(labels.get(label) == PAUSED for label in journal.operands)
+    def away(self) -> bool:
+        """Whether any of them is away because of this run; where none could be paused, whether the cordon holds."""
+        journal, node = self._report.journal, self._report.node
+        if journal is None:
+            return False
+        if not journal.operands:
+            return node.unschedulable
+        return any(node.meta.labels.get(label) == PAUSED for label in journal.operands)
 
     def pause(self) -> None:
         """Stop them by their deploy labels and wait until their pods are gone; DRA plugins go last.

@@ -24,6 +24,7 @@ from mig_manager.daemon.site import Site
 from mig_manager.daemon.status import Phase, State
 from mig_manager.daemon.windows import Windows
 from mig_manager.errors import MigManagerError, Reason
+from mig_manager.planning.state import Inventory
 
 OVERRIDE_ANNOTATION = "mig-manager/ignore-windows"
 """With the value `true`, the Node may be changed outside of maintenance windows."""
@@ -48,6 +49,7 @@ class Fleet:
         interrupts: Interrupts,
         *,
         node: Callable[[], NodeMeta | None],
+        gpus: Callable[[], Inventory],
         rest: Callable[[], None],
     ) -> None:
         """Prepare; nothing is sent.
@@ -57,12 +59,14 @@ class Fleet:
             report: the run, as it stands on the Node.
             interrupts: what ends a wait.
             node: the Node's metadata as last seen.
+            gpus: the GPUs as last read.
             rest: called before the run waits for long: it must hold nothing that others may need.
         """
         self._site = site
         self._report = report
         self._interrupts = interrupts
         self._node = node
+        self._gpus = gpus
         self._rest = rest
         self._windows = Windows(site.settings.maintenance_windows, site.settings.maintenance_timezone)
         self._slots: Slots | None = None
@@ -97,11 +101,12 @@ class Fleet:
         self._waited = False
         if self._slots is not None and self._slots.held:
             return False
-        if self._report.edited and self._site.settings.edited_layouts == "report":
+        restores = self._report.lost_everything(self._gpus())
+        if self._report.edited and self._site.settings.edited_layouts == "report" and not restores:
             self._hold_back("MIG_MANAGER_EDITED_LAYOUTS=report")
         with self._interrupts.free_to_start_over():
             while True:
-                closes = self._await_window()
+                closes = Deadline.never() if restores else self._await_window()
                 if not limit or self._take(limit, closes):
                     break
         return self._waited
@@ -222,13 +227,23 @@ class Fleet:
             raise MigManagerError(
                 Reason.API_ERROR, f"A limit on nodes that change at once needs Leases: {error.message}"
             ) from error
-        if self._site.settings.edited_layouts != "always":
+        held_back = self._site.settings.edited_layouts != "always"
+        if held_back and not self._report.lost_everything(self._gpus()):
             self._hold_back(f"one node at a time needs Leases, which are not permitted ({error.message})")
         logger.warning("Leases are not permitted: the edited layout is applied without a slot")
         return True
 
     def _hold_back(self, why: str) -> NoReturn:
         before = self._report.before
+        drifted = before is not None and before.reason is Reason.DRIFTED
+        if before is not None and before.state is State.SUCCESS and not self._report.shows(self._gpus()):
+            drifted = True
+        if drifted:
+            raise MigManagerError(
+                Reason.DRIFTED,
+                "The layout was edited, and the GPUs are not as it was before either. It is not applied by itself:"
+                f" {why}. To apply it, remove the label and set it again.",
+            )
         if before is None or before.state is not State.SUCCESS:
             raise MigManagerError(Reason.API_ERROR, f"The edited layout is not applied: {why}.")
         raise HeldBackError(

@@ -68,10 +68,11 @@ class Rebooting:
     def must_help(self, refusal: MigManagerError, plan: NodePlan) -> None:
         """Come back only if the node shall be rebooted because of that failure; else raise it.
 
-        From Hopper on no mode outlives a reboot, so one only helps to switch MIG off.
+        From Hopper on no mode outlives a reboot, so one only helps to switch MIG off; but beside a GPU that waits
+        for a reset, such a GPU is switched on by the next boot.
         """
         switches = [gpu.mig for gpu in plan.gpus if gpu.mig.switches]
-        helps = all(mig.reset or not mig.target for mig in switches)
+        helps = any(mig.reset for mig in switches) or not any(mig.target for mig in switches)
         if not self._allowed or refusal.reason not in _HELPED or not (switches and helps):
             raise refusal
         if self._site.permissions.pods_namespace is not None:
@@ -147,7 +148,10 @@ class Rebooting:
         def noted(node: Node) -> NodeChange:
             journal = Journal.from_annotations(node.meta.annotations) or self._report.journal
             assert journal is not None
-            return self._report.keep(replace(journal, reboot=asked)) | NodeChange(unschedulable=True)
+            # Somebody may have taken off a cordon that was not ours; the one that comes now is.
+            ours = journal.cordoned or not node.unschedulable
+            kept = self._report.keep(replace(journal, cordoned=ours, reboot=asked))
+            return kept | NodeChange(unschedulable=True)
 
         try:
             self._report.change(Phase.REBOOTING, noted, state=State.REBOOTING)

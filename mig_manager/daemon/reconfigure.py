@@ -96,7 +96,9 @@ class Run:
             lambda: (meta := node()) is None or meta.uid != report.node.meta.uid,
         )
         self._way = Way(site, report, self._gpus, self._interrupts, self._prove, gently=gently)
-        self._fleet = Fleet(site, report, self._interrupts, node=node, rest=self._gpus.rest)
+        self._fleet = Fleet(
+            site, report, self._interrupts, node=node, gpus=lambda: self._gpus.last, rest=self._gpus.rest
+        )
         self._rebooting = Rebooting(site, report, self._gpus, self._interrupts, gently=gently)
         self._reboot_for: MigManagerError | None = None
         """Why only a reboot makes the modes so; None where a reset will do."""
@@ -163,10 +165,10 @@ class Run:
                     self._way.make(everyone=self._reboots)
                     self._repartition()
                     self._reboot()
-                    self._publish_devices()
             elif self._report.not_usable:
-                self._publish_devices()
                 self._restart_clients(undo)
+            if self._gpus.worked:
+                self._publish_devices()
         except WishChangedError:
             logger.info("the wish has changed: starting over")
             return False
@@ -306,10 +308,19 @@ class Run:
             if not self._gpus.seen:
                 # What an earlier process has done to them is not known yet; it is put back once they can be read.
                 raise
-            error = self._gpus.restored(failure, clients.paused or self._rebooting.begun)
+            error = self._gpus.restored(failure, clients.away or self._rebooting.begun)
             if error.reason is Reason.INTERRUPTED and self._interrupts.stopping:
                 raise StoppingError from error
-            raise error from failure
+            raise self._within_reach(error) from failure
+
+    def _within_reach(self, error: MigManagerError) -> MigManagerError:
+        """After a failure too, containers have to find what is on the GPUs: it may have been built anew."""
+        if self._gpus.worked and error.reason not in (Reason.DEVICE_NODE_ERROR, Reason.CDI_ERROR):
+            try:
+                publish_devices(self._site.settings)
+            except MigManagerError as second:
+                return MigManagerError(error.reason, f"{error.message} {second.message}")
+        return error
 
     @contextmanager
     def _clients_back(self, clients: GpuClients) -> Iterator[None]:

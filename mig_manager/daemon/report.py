@@ -200,13 +200,12 @@ class Report:
         journal = self.journal
         if journal is None or journal.operands or (journal.cordoned and not uncordon):
             return journal
-        if journal.reboot is not None and inventory is None:
-            return journal
+        if inventory is None:
+            return journal  # Nobody knows what an earlier process has left on the GPUs.
         if not journal.services:
             return None
         # Pods may come back without them. The GPUs are done with, however they are now.
-        gpus = journal.gpus if inventory is None else gpus_before(inventory)
-        return replace(journal, cordoned=False, gpus=gpus)
+        return replace(journal, cordoned=False, gpus=gpus_before(inventory))
 
     def _patch(self, change: NodeChange) -> None:
         self.node = self._client.patch(change, deadline=self._deadline(), uid=self.node.meta.uid)
@@ -239,6 +238,10 @@ class Report:
             and all(annotations.get(key) == value for key, value in facts.items())
         )
 
+    def shows(self, inventory: Inventory) -> bool:
+        """Whether the GPUs are what the Node says that they are."""
+        return self.node.meta.annotations.get(GPUS_ANNOTATION) == gpus_annotation(inventory)
+
     def former_success(self, inventory: Inventory) -> Wish | None:
         """The wish that the Node says is granted, if the GPUs are still what they were then."""
         said = self.before
@@ -246,7 +249,7 @@ class Report:
             said is not None
             and said.state is State.SUCCESS
             and self.journal is None
-            and self.node.meta.annotations.get(GPUS_ANNOTATION) == gpus_annotation(inventory)
+            and self.shows(inventory)
         )
         return Wish(said.layout, said.hash, origin=said.origin) if said is not None and granted else None
 
@@ -262,8 +265,21 @@ class Report:
         said = self.before
         if said is None or said.layout != self.wish.layout:
             return False
-        applied = said.state is State.SUCCESS and not self._recovers
-        return bool(said.edited) or (applied and self.wish.hash not in (None, said.hash))
+        return bool(said.edited) or (self._applied and self.wish.hash not in (None, said.hash))
+
+    @property
+    def _applied(self) -> bool:
+        """Whether the Node says that its label was granted, even if somebody has changed the GPUs since."""
+        said = self.before
+        granted = said is not None and (said.state is State.SUCCESS or said.reason is Reason.DRIFTED)
+        return granted and not self._recovers
+
+    def lost_everything(self, inventory: Inventory) -> bool:
+        """Whether a reboot, or a reload of the driver, has taken all that had been applied for this label."""
+        said = self.before
+        same = said is not None and said.layout == self.wish.layout
+        nothing_left = not any(state.instances for state in inventory.gpus)
+        return same and self._applied and nothing_left and not self.shows(inventory)
 
     @property
     def _means(self) -> Wish | Status:
