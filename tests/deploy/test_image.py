@@ -163,7 +163,7 @@ def test_a_lock_names_files_by_their_hashes_and_no_place(lock: Path) -> None:
     text = lock.read_text()
     entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
     assert [each.split("\n")[0] for each in entries if "--hash=sha256:" not in each] == []
-    assert not re.search(r"https?:|file:|--index|--find-links|--extra|/work|/tmp", text)
+    assert not re.search(r"https?:|file:|--index|--find-links|--extra|(^|[\s=])/", text)
 
 
 @pytest.mark.parametrize("platform", PLATFORMS)
