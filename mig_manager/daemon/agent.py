@@ -17,6 +17,7 @@ from mig_manager.cluster.objects import NodeMeta
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.drift import Drift, telling
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION
+from mig_manager.daemon.metrics import Metrics
 from mig_manager.daemon.reconfigure import Run
 from mig_manager.daemon.report import PATIENCE, Report
 from mig_manager.daemon.retries import Retries
@@ -52,10 +53,11 @@ class _Handled:
 class Agent:
     """Watches over one Node until it is stopped."""
 
-    def __init__(self, site: Site, node: Callable[[], NodeMeta | None]) -> None:
+    def __init__(self, site: Site, node: Callable[[], NodeMeta | None], metrics: Metrics) -> None:
         """`node` gives the Node's metadata as last seen; None while there is no such Node."""
         self._site = site
         self._node = node
+        self._metrics = metrics
         self._retries = Retries(site.settings)
         self._drift = Drift(site)
         self._said = Said()
@@ -216,6 +218,8 @@ class Agent:
         )
         if outcome is None:
             self._said.forget()
+        else:
+            self._metrics.ended(outcome)
         # A success that has something to tell is one whose edit was held back: the GPUs are not what it says.
         if wish is not None and outcome is not None and outcome.reason in (None, Reason.DRIFTED):
             self._drift.watch(

@@ -25,6 +25,7 @@ from mig_manager.daemon.agent import Agent
 from mig_manager.daemon.books import BookSource, ConfigMapSource, FileSource
 from mig_manager.daemon.driver import new_worker
 from mig_manager.daemon.log import set_up_logging
+from mig_manager.daemon.metrics import Metrics, expose
 from mig_manager.daemon.permissions import POLL_S, Permissions
 from mig_manager.daemon.services import start_left_behind
 from mig_manager.daemon.settings import Settings, SettingsError, load_settings
@@ -89,7 +90,10 @@ def serve(settings: Settings, api: Api, operands: tuple[Operand, ...]) -> None:
         )
         if settings.remove_stale_resources:
             stack.enter_context(StaleResources(api, settings.node_name, watching))
-        agent = Agent(site, lambda: node.sole)
+        metrics = Metrics(lambda: node.sole)
+        if settings.metrics_port:
+            expose(metrics, settings.metrics_address, settings.metrics_port)
+        agent = Agent(site, lambda: node.sole, metrics)
         threading.Thread(
             target=_end_on_signal, args=(agent, settings.stop_timeout), name="signals", daemon=True
         ).start()

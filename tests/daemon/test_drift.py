@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from mig_manager.cli.main import command_line
 from mig_manager.simulation.resources import DEPLOYMENTS
 from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import STATE, GpuNode
-from tests.daemon.workloads import web
+from tests.daemon.workloads import by_hand, web
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 OURS = ("mig-manager/status", "mig-manager/gpus", "mig-manager/layouts")
@@ -24,11 +23,6 @@ def small(node: GpuNode, **settings: str) -> GpuNode:
     node.wait(lambda: "mig-manager/layouts" in node.annotations, "the names of the layouts")
     node.forget()
     return node
-
-
-def by_hand(node: GpuNode, *arguments: str) -> None:
-    """Somebody changes instances on GPU 0."""
-    assert command_line([*arguments, "--gpu", "0", "--simulate-state", str(node.cluster.gpus.path)]) == 0
 
 
 def looks(node: GpuNode, count: int) -> None:

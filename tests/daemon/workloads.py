@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from mig_manager.cli.main import command_line
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import DAEMON_SETS, DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
 from mig_manager.simulation.workloads import NAMESPACE, deployment, disruption_budget, pod_spec
@@ -147,3 +148,8 @@ def unlabel_plugin(node: GpuNode) -> None:
     node.cluster.store.update(DAEMON_SETS, OPERATOR, _PLUGIN, change)
     node.patch_node(labels={"nvidia.com/gpu.deploy.device-plugin": None})
     node.cluster.wait_ready()
+
+
+def by_hand(node: GpuNode, *arguments: str) -> None:
+    """Somebody changes instances on GPU 0."""
+    assert command_line([*arguments, "--gpu", "0", "--simulate-state", str(node.cluster.gpus.path)]) == 0

@@ -91,7 +91,7 @@ def a_value(setting: str) -> Any:
     if isinstance(default, bool):
         return not default
     if isinstance(default, int | float):
-        return 1234567
+        return 54321
     choices = [each for each in get_args(Settings.model_fields[setting].annotation) if isinstance(each, str)]
     if choices:
         return next(each for each in choices if each != default)
