@@ -26,6 +26,7 @@ from mig_manager.daemon.status import (
     GPUS_ANNOTATION,
     STATE_LABEL,
     STATUS_ANNOTATION,
+    Granted,
     State,
     Status,
     fitting,
@@ -230,7 +231,14 @@ def telling(meta: NodeMeta, finding: Finding, left: str, told: str) -> tuple[Nod
     if meta.annotations.get(GPUS_ANNOTATION) != facts:
         change |= NodeChange(annotations={GPUS_ANNOTATION: facts})
     said = Status.from_json(meta.annotations.get(STATUS_ANNOTATION))
-    if said is None or finding.words == told:
+    if said is None:
+        return change, None
+    if not finding.words:
+        # GPUs that the layout does not name may be others by now.
+        said = replace(said, granted=Granted.of(said.granted.hash if said.granted else said.hash, facts))
+    if finding.words == told:
+        if change:
+            change |= NodeChange(annotations={STATUS_ANNOTATION: said.to_json()})
         return change, None
     message = f"The GPUs are not as the layout says any more: {finding.words}. {left}"
     news = replace(

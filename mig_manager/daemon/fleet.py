@@ -21,7 +21,7 @@ from mig_manager.daemon.journal import JOURNAL_ANNOTATION
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.settings import pool_limits
 from mig_manager.daemon.site import Site
-from mig_manager.daemon.status import Phase, State
+from mig_manager.daemon.status import Phase
 from mig_manager.daemon.windows import Windows
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.planning.state import Inventory
@@ -234,18 +234,12 @@ class Fleet:
         return True
 
     def _hold_back(self, why: str) -> NoReturn:
-        before = self._report.before
-        drifted = before is not None and before.reason is Reason.DRIFTED
-        if before is not None and before.state is State.SUCCESS and not self._report.shows(self._gpus()):
-            drifted = True
-        if drifted:
+        if not self._report.as_granted(self._gpus()):
             raise MigManagerError(
                 Reason.DRIFTED,
                 "The layout was edited, and the GPUs are not as it was before either. It is not applied by itself:"
                 f" {why}. To apply it, remove the label and set it again.",
             )
-        if before is None or before.state is not State.SUCCESS:
-            raise MigManagerError(Reason.API_ERROR, f"The edited layout is not applied: {why}.")
         raise HeldBackError(
             f"The layout was edited; the GPUs are as it was before. It is not applied by itself: {why}. "
             "To apply it, remove the label and set it again."

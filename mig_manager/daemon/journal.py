@@ -82,7 +82,7 @@ class Journal:
                 operands=dict(values.get("operands", {})),
                 persistence=tuple(values.get("persistence", ())),
                 services=tuple(map(str, values.get("services", ()))),
-                reboot=Reboot(**values["reboot"]) if values.get("reboot") else None,
+                reboot=Reboot.from_values(values.get("reboot")),
             )
         except (ValueError, KeyError, TypeError, AttributeError):
             return None

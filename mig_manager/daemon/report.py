@@ -17,6 +17,7 @@ from mig_manager.daemon.status import (
     GPUS_ANNOTATION,
     STATE_LABEL,
     STATUS_ANNOTATION,
+    Granted,
     Outcome,
     Phase,
     Reboot,
@@ -82,6 +83,8 @@ class Report:
         """Whether this run has said anything yet, so that it has to say how it ends."""
         self.held_back: str | None = None
         """Why the GPUs stay as the Node says that they are, although their layout means something else now."""
+        self._grant: Granted | None = None
+        """What this run has applied."""
         self._client = client
         self._events = events
         self._attempt = attempt
@@ -180,9 +183,14 @@ class Report:
         if unfinished and outcome.message is not None:
             note = _PAUSED if uncordon else _CORDONED
             outcome = replace(outcome, message=f"{outcome.message.removesuffix(note).rstrip()} {note}")
-        retry = self._retry_at(outcome, unfinished)
+        # After a failed rollback only what does not touch the GPUs is tried again; the cordon may stay for good.
+        owed = rest is not None and bool(rest.services or rest.operands)
+        again = owed if outcome.reason is Reason.ROLLBACK_FAILED else unfinished
+        retry = self._retry_at(outcome, again)
         state = State.PENDING if superseded and outcome.state is State.SUCCESS else outcome.state
         facts = {} if inventory is None else {GPUS_ANNOTATION: gpus_annotation(inventory)}
+        if state is State.SUCCESS and inventory is not None:
+            self._grant = Granted.of(self._means.hash, facts[GPUS_ANNOTATION])
         change = self._status(state, outcome.phase, outcome, retry) | NodeChange(annotations=facts)
         unreadable = journal is None and JOURNAL_ANNOTATION in self.node.meta.annotations
         if rest is not journal or unreadable:
@@ -238,10 +246,6 @@ class Report:
             and all(annotations.get(key) == value for key, value in facts.items())
         )
 
-    def shows(self, inventory: Inventory) -> bool:
-        """Whether the GPUs are what the Node says that they are."""
-        return self.node.meta.annotations.get(GPUS_ANNOTATION) == gpus_annotation(inventory)
-
     def former_success(self, inventory: Inventory) -> Wish | None:
         """The wish that the Node says is granted, if the GPUs are still what they were then."""
         said = self.before
@@ -249,7 +253,7 @@ class Report:
             said is not None
             and said.state is State.SUCCESS
             and self.journal is None
-            and self.shows(inventory)
+            and self.node.meta.annotations.get(GPUS_ANNOTATION) == gpus_annotation(inventory)
         )
         return Wish(said.layout, said.hash, origin=said.origin) if said is not None and granted else None
 
@@ -265,26 +269,35 @@ class Report:
         said = self.before
         if said is None or said.layout != self.wish.layout:
             return False
-        return bool(said.edited) or (self._applied and self.wish.hash not in (None, said.hash))
+        granted = None if self._recovers else self.granted
+        return bool(said.edited) or (granted is not None and self.wish.hash not in (None, granted.hash))
 
     @property
-    def _applied(self) -> bool:
-        """Whether the Node says that its label was granted, even if somebody has changed the GPUs since."""
+    def granted(self) -> Granted | None:
+        """What was last applied for this very label; None for nothing."""
         said = self.before
-        granted = said is not None and (said.state is State.SUCCESS or said.reason is Reason.DRIFTED)
-        return granted and not self._recovers
+        if said is None or said.layout != self.wish.layout:
+            return None
+        if said.granted is None and said.state is State.SUCCESS:  # As an older version says it.
+            return Granted.of(said.hash, self.node.meta.annotations.get(GPUS_ANNOTATION, ""))
+        return said.granted
+
+    def as_granted(self, inventory: Inventory) -> bool:
+        """Whether the GPUs are still what they were when the layout was applied."""
+        granted = self.granted
+        return granted is not None and granted == Granted.of(granted.hash, gpus_annotation(inventory))
 
     def lost_everything(self, inventory: Inventory) -> bool:
         """Whether a reboot, or a reload of the driver, has taken all that had been applied for this label."""
-        said = self.before
-        same = said is not None and said.layout == self.wish.layout
-        nothing_left = not any(state.instances for state in inventory.gpus)
-        return same and self._applied and nothing_left and not self.shows(inventory)
+        left = any(state.instances for state in inventory.gpus)
+        return self.granted is not None and not left and not self.as_granted(inventory)
 
     @property
-    def _means(self) -> Wish | Status:
-        """Who knows hash and origin of what the Node speaks of."""
-        return self.before if self.held_back and self.before is not None else self.wish
+    def _means(self) -> Wish:
+        """What the Node speaks of: the wish, or what it was before an edit that is held back."""
+        if self.held_back and self.before is not None and self.granted is not None:
+            return Wish(self.before.layout, self.granted.hash, origin=self.before.origin)
+        return self.wish
 
     @property
     def users_were_in_the_way(self) -> bool:
@@ -332,6 +345,7 @@ class Report:
             gpus=self.gpus,
             edited=(self.edited and state is not State.SUCCESS) or None,
             reboot=self.reboot,
+            granted=self._grant or self.granted,
         )
         return NodeChange(labels={STATE_LABEL: state}, annotations={STATUS_ANNOTATION: status.to_json()})
 

@@ -75,7 +75,7 @@ class Retries:
         return Deadline.never() if self._due is None else Deadline(self._due)
 
     def _delay(self, reason: Reason | None, unfinished: bool) -> float | None:
-        if reason is None or reason is Reason.ROLLBACK_FAILED:
+        if reason is None or (reason is Reason.ROLLBACK_FAILED and not unfinished):
             return None
         if not unfinished:
             tired = reason in USERS_IN_THE_WAY and self._attempt >= self._settings.retry_attempts

@@ -118,7 +118,7 @@ class HostServices:
         except MigManagerError as failure:
             # Until the GPUs can be read, nobody knows what an earlier process has left on them.
             problem = self._resume_or_log() if gpus.seen else None
-            if problem is None:
+            if problem is None or problem.message in failure.message:
                 raise
             raise MigManagerError(failure.reason, f"{failure.message} {problem.message}") from failure
         problem = self._resume_or_log()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -82,6 +83,26 @@ class Reboot:
     at: str
     """When; RFC 3339."""
 
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any] | None) -> Reboot | None:
+        """As written, by a version that may know more of it. Raises KeyError or TypeError where it makes no sense."""
+        return cls(values["layout"], values["hash"], values["boot"], values["at"]) if values else None
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What was last applied for a label: as long as that stays, other content of its layout is an edit."""
+
+    hash: str | None
+    """Hash of what the layout meant."""
+    gpus: str
+    """Digest of what the GPUs were then."""
+
+    @classmethod
+    def of(cls, content: str | None, facts: str) -> Granted:
+        """A layout of that hash was applied; `facts` are the GPUs as `gpus_annotation` gives them."""
+        return cls(content, hashlib.sha256(facts.encode()).hexdigest()[:16])
+
 
 @dataclass(frozen=True, slots=True)
 class Status:
@@ -105,11 +126,13 @@ class Status:
     """True where only an edit of the layout asks for the run: what the label meant before had been applied."""
     reboot: Reboot | None = None
     """The one that was asked for to get this layout."""
+    granted: Granted | None = None
 
     def to_json(self) -> str:
         """Compact JSON, keys in the order of the fields, absent values left out."""
         values = {name.name: getattr(self, name.name) for name in fields(self)}
         values["reboot"] = self.reboot and asdict(self.reboot)
+        values["granted"] = self.granted and asdict(self.granted)
         return json.dumps({key: value for key, value in values.items() if value is not None and value != ()})
 
     @classmethod
@@ -124,7 +147,9 @@ class Status:
             kept["reason"] = Reason(kept["reason"]) if kept.get("reason") else None
             kept["origin"] = Origin(kept["origin"]) if kept.get("origin") else None
             kept["gpus"] = tuple(kept.get("gpus", ()))
-            kept["reboot"] = Reboot(**kept["reboot"]) if kept.get("reboot") else None
+            kept["reboot"] = Reboot.from_values(kept.get("reboot"))
+            granted = kept.get("granted")
+            kept["granted"] = Granted(granted["hash"], granted["gpus"]) if granted else None
             return cls(**kept)
         except (ValueError, KeyError, TypeError, AttributeError):
             return None

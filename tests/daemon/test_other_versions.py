@@ -15,7 +15,8 @@ from tests.daemon.conftest import MakeNode
 LABEL = "nvidia.com/gpu.deploy.device-plugin"
 OLD: dict[str, Any] = {"startedAt": "2026-01-01T00:00:00Z", "cordoned": True, "operands": {LABEL: "true"}}
 """A journal with nothing in it but what a journal cannot do without."""
-NEW: dict[str, Any] = {**OLD, "version": 99, "gpus": [], "powerLimits": {"GPU-1": 300}}
+REBOOT = {"layout": "small", "hash": "1", "boot": "b", "at": "2026-01-01T00:00:00Z", "for": "its modes"}
+NEW: dict[str, Any] = {**OLD, "version": 99, "gpus": [], "powerLimits": {"GPU-1": 300}, "reboot": REBOOT}
 SAID: dict[str, Any] = {"layout": "small", "state": "success", "phase": "Done"}
 
 

@@ -1,0 +1,150 @@
+"""Where two features meet: a run that is cut short, or that starts from what another one has left."""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from mig_manager.cli.main import command_line
+from tests.daemon.conftest import MakeNode
+from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
+from tests.daemon.workloads import QUICK, running
+
+SMALL = [f"1g.10gb@{start}" for start in range(7)]
+THREE = ["1g.10gb@0", "1g.10gb@1", "1g.10gb@2"]
+EDITED = LAYOUTS.replace('{"1g.10gb": 7}', '{"1g.10gb": 3}')
+JOURNAL = "mig-manager/journal"
+CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
+
+
+def cdi(tmp_path: Path, specification: Path) -> dict[str, str]:
+    """A CDI command that writes how often it was run; it ends its daemon instead while `tmp_path/kill` exists."""
+    write = (
+        "import os, pathlib, signal, sys\n"
+        f"kill, made = pathlib.Path({str(tmp_path / 'kill')!r}), pathlib.Path({str(specification)!r})\n"
+        "if kill.exists():\n"
+        "    os.kill(os.getppid(), signal.SIGKILL)\n"
+        "    sys.exit(1)\n"
+        "count = int(made.read_text()) if made.exists() else 0\n"
+        "pathlib.Path(sys.argv[1]).write_text(str(count + 1))\n"
+    )
+    return {
+        "CDI_ENABLED": "true",
+        "MIG_MANAGER_CDI_SPECIFICATION": str(specification),
+        "MIG_MANAGER_CDI_COMMANDS": json.dumps([[sys.executable, "-c", write, "{output}"]]),
+    }
+
+
+def test_containers_find_the_devices_of_a_run_that_was_cut_short_or_failed(
+    make_node: MakeNode, tmp_path: Path
+) -> None:
+    node = make_node()
+    specification, kill = tmp_path / "nvidia.yaml", tmp_path / "kill"
+    settings = {**QUICK, **cdi(tmp_path, specification)}
+    kill.touch()
+    node.start(**settings)
+    node.label("small")
+    node.eventually(lambda: not node.runs, "the kill")
+    assert node.instances == [SMALL, SMALL]
+    kill.unlink()
+    node.start(**settings)
+    node.wait(lambda: node.state == "success", "the next start to go on")
+    assert specification.read_text() == "1"
+
+    # The devices of the previous layout are other ones after they were built anew.
+    node.cluster.gpus.fail(CREATE, 999, times=2)
+    node.becomes("balanced", "failed")
+    assert node.instances == [SMALL, SMALL]
+    assert specification.read_text() == "2"
+
+
+@pytest.fixture
+def bare(make_node: MakeNode) -> GpuNode:
+    """A node without any GPU client that could be paused."""
+    node = make_node()
+    node.patch_node(labels=dict.fromkeys(node.deploy_labels))
+    node.wait(lambda: not running(node, "nvidia-device-plugin", OPERATOR), "the end of the plugin")
+    return node
+
+
+def killed_in_the_apply(node: GpuNode) -> None:
+    node.becomes("small")
+    node.cluster.gpus.record_calls()
+    node.cluster.gpus.latency(**{CREATE: 0.4})
+    node.label("balanced")
+    node.eventually(lambda: bool(node.cluster.gpus.calls(changes=True)))
+    node.kill()
+    node.cluster.gpus.latency(**{CREATE: 0})
+    node.eventually(lambda: not node.cluster.gpus.sessions(), "the worker to end")
+    assert node.instances != [SMALL, SMALL]
+
+
+def test_without_clients_to_pause_a_wish_that_is_gone_brings_the_previous_layout_back_too(
+    bare: GpuNode,
+) -> None:
+    bare.start()
+    killed_in_the_apply(bare)
+    bare.label(None)
+    bare.cluster.gpus.unload_driver(force=True)
+    bare.start(MIG_MANAGER_DRIVER_RETRY="0.3")
+    bare.eventually(lambda: "NvmlError in phase Validating" in bare.logged(), "a look for the driver")
+    assert JOURNAL in bare.annotations
+    assert bare.cordoned
+    bare.cluster.gpus.load_driver()
+    bare.wait(lambda: JOURNAL not in bare.annotations and not bare.cordoned, "the node to be put back")
+    assert bare.instances == [SMALL, SMALL]
+
+
+def held_back(node: GpuNode) -> None:
+    """Layout `small` was applied and edited, which is only reported; the daemon does not run any more."""
+    node.start(MIG_MANAGER_EDITED_LAYOUTS="report")
+    node.becomes("small")
+    node.set_layouts(EDITED)
+    node.wait_event("EditNotApplied", "MIG_MANAGER_EDITED_LAYOUTS=report")
+    node.kill()
+    node.forget()
+
+
+def test_what_a_reboot_has_taken_comes_back_whatever_keeps_changes_off(make_node: MakeNode) -> None:
+    """Nobody has anything of it to lose: neither an edit that is only reported nor a closed window is a reason."""
+    node = make_node()
+    held_back(node)
+    node.cluster.gpus.unload_driver(force=True)
+    far = (datetime.now(UTC).hour + 12) % 24
+    node.start(
+        MIG_MANAGER_EDITED_LAYOUTS="report",
+        MIG_MANAGER_MAINTENANCE_WINDOWS=f'["30 {far} * * * 1h"]',
+        MIG_MANAGER_DRIVER_RETRY="0.3",
+    )
+    node.wait(lambda: node.status.get("reason") == "NvmlError", "a look for the driver")
+    node.cluster.gpus.load_driver()
+    node.wait(lambda: node.state == "success", "the layout to come back")
+    assert node.instances == [THREE, THREE]
+
+
+def test_an_edit_is_held_back_as_a_failure_where_the_gpus_are_not_as_it_was_before(
+    make_node: MakeNode,
+) -> None:
+    node = make_node()
+    held_back(node)
+    by_hand = ["destroy", "1g.10gb:0", "--gpu", "0", "--simulate-state", str(node.cluster.gpus.path)]
+    assert command_line(by_hand) == 0
+    node.start(MIG_MANAGER_EDITED_LAYOUTS="report")
+    node.wait(lambda: node.state == "failed", "the failure")
+    assert node.status["reason"] == "Drifted"
+    assert "the GPUs are not as it was before either" in node.status["message"]
+    assert node.instances == [SMALL[1:], SMALL]
+
+
+def test_two_generations_are_switched_by_one_reboot(make_node: MakeNode) -> None:
+    """Of the one the mode waits for the reboot; of the other it does not outlive it."""
+    node = make_node(gpus="A100-SXM4-80GB,H100-80GB-HBM3", gpu_options={"passthrough": True})
+    node.start(**{**QUICK, "MIG_MANAGER_RESOURCES_TIMEOUT": "20"}, WITH_REBOOT="true")
+    node.becomes("small")
+    assert node.instances == [SMALL, SMALL]
+    assert node.cluster.gpus.reboots_asked == 1
+    assert not node.cordoned
