@@ -168,6 +168,18 @@ class Slots:
             if not keep:
                 self._part_with(held.lease)
 
+    def clear(self) -> None:
+        """Give back the slot that an earlier process of this node has left, if there is one. Never raises ApiError."""
+        try:
+            with self._leases.watch(self._signal, self._watching) as watch:
+                watch.wait_synced(Deadline.after(_PARTING_S))
+                slot = Scene.of(watch.objects.values(), self._me, self._names).own_slot
+        except MigManagerError as error:
+            logger.warning("a slot of this node may be left, and will expire: {}", error.message)
+            return
+        if slot is not None:
+            self._part_with(slot)
+
     def _step(self, scene: Scene) -> bool:
         """One try at getting on. Whether we have a slot now."""
         now = time.monotonic()

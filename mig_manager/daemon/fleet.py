@@ -16,7 +16,7 @@ from mig_manager.cluster.queue import Scene
 from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.slots import SlotRules, Slots
 from mig_manager.cluster.wait import Deadline
-from mig_manager.daemon.interrupts import Interrupts
+from mig_manager.daemon.interrupts import Interrupts, StoppingError
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.settings import pool_limits
@@ -70,6 +70,8 @@ class Fleet:
         self._rest = rest
         self._windows = Windows(site.settings.maintenance_windows, site.settings.maintenance_timezone)
         self._slots: Slots | None = None
+        self._left_behind = report.journal is not None
+        """Whether an earlier process may have left a slot of this node, and this run has not taken it over."""
         self._waited = False
         self._scene: Scene | None = None
         self._said = ""
@@ -82,10 +84,13 @@ class Fleet:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give the slot back, unless the Node still carries the journal, or may do so."""
+        unknown = kind is not None and self._report.journal is not None
+        keep = unknown or JOURNAL_ANNOTATION in self._report.node.meta.annotations
         if self._slots is not None:
-            unknown = kind is not None and self._report.journal is not None
-            journal = JOURNAL_ANNOTATION in self._report.node.meta.annotations
-            self._slots.close(keep=unknown or journal)
+            self._slots.close(keep=keep)
+        elif self._left_behind and not keep and (limit := self._limit()):
+            with suppress(StoppingError):  # Then it expires.
+                self._new_slots(limit).clear()
 
     def admit(self) -> bool:
         """Come back when the run may begin to change the node. True: it has waited, so all must be read anew.
@@ -172,16 +177,7 @@ class Fleet:
         settings = self._site.settings
         patience = Deadline.after(settings.slot_timeout) if settings.slot_timeout else Deadline.never()
         if self._slots is None:
-            self._slots = Slots(
-                self._site.api,
-                self._site.signal,
-                self._report.node.meta,
-                namespace=settings.pod_namespace,
-                pool=self._pool,
-                limit=limit,
-                rules=self._rules,
-                watching=self._site.watching,
-            )
+            self._slots = self._new_slots(limit)
         self._scene, self._said = None, ""
         try:
             if self._slots.take(Deadline(min(patience.at, closes.at)), self._tell):
@@ -195,6 +191,18 @@ class Fleet:
             return False
         raise MigManagerError(
             Reason.SLOT_TIMEOUT, f"No fleet slot was free for {settings.slot_timeout:g} s: {self._scene}."
+        )
+
+    def _new_slots(self, limit: int) -> Slots:
+        return Slots(
+            self._site.api,
+            self._site.signal,
+            self._report.node.meta,
+            namespace=self._site.settings.pod_namespace,
+            pool=self._pool,
+            limit=limit,
+            rules=self._rules,
+            watching=self._site.watching,
         )
 
     def _tell(self, scene: Scene) -> None:

@@ -218,3 +218,14 @@ def test_a_node_that_was_cut_off_in_the_middle_goes_on_in_its_own_slot(start: St
     node.start(**ONE)
     assert node.ended("balanced")["state"] == "success"
     node.wait(lambda: not leases(node), "the slot to be given back")
+
+
+def test_a_node_that_was_cut_off_when_its_gpus_were_done_gives_its_slot_back(start: Start) -> None:
+    node = start(**ONE)
+    node.label("balanced")
+    node.wait(lambda: "ResumingOperands" in node.history.phases, "the apply to be over")
+    node.kill()
+    assert leases(node) == {SLOT: node.cluster.node}
+    node.start(**ONE)
+    assert node.ended("balanced")["state"] == "success"
+    node.wait(lambda: not leases(node), "the slot to be given back")

@@ -148,3 +148,17 @@ def test_two_generations_are_switched_by_one_reboot(make_node: MakeNode) -> None
     assert node.instances == [SMALL, SMALL]
     assert node.cluster.gpus.reboots_asked == 1
     assert not node.cordoned
+
+
+def test_a_cordon_that_an_admin_takes_off_before_the_reboot_is_ours_from_then_on(make_node: MakeNode) -> None:
+    node = make_node(gpu_options={"passthrough": True})
+    node.patch_node(unschedulable=True)
+    node.cluster.gpus.latency(nvmlDeviceSetMigMode=1.0)
+    node.start(**{**QUICK, "MIG_MANAGER_RESOURCES_TIMEOUT": "20"}, WITH_REBOOT="true")
+    node.label("small")
+    node.wait(
+        lambda: "cannot reset" in (node.status.get("message") or ""), "the last step before the modes are set"
+    )
+    node.patch_node(unschedulable=False)
+    assert node.ended("small")["state"] == "success"
+    assert not node.cordoned

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pynvml import NVML_ERROR_UNKNOWN
 
 from mig_manager.simulation.messagebus import MessageBus
 from mig_manager.simulation.resources import NODES
@@ -156,6 +157,23 @@ def test_a_unit_that_does_not_start_hides_nothing_and_is_started_later_without_d
     assert {pod["metadata"]["uid"] for pod in host.node.pods("gpu-operator").values()} == pods
     assert JOURNAL not in host.node.annotations
     assert not host.copy.exists()
+
+
+def test_after_a_failed_rollback_a_unit_that_does_not_start_is_still_started_later(host: Host) -> None:
+    host.node.terminate()
+    host.node.start(MIG_MANAGER_RETRY_FIRST="1")
+    host.systemd.units[EXPORTER].failures = float("inf")
+    host.node.cluster.gpus.fail("nvmlDeviceCreateGpuInstanceWithPlacement", NVML_ERROR_UNKNOWN, times=None)
+    status = host.node.becomes("balanced", "failed")
+    assert status["reason"] == "RollbackFailed"
+    assert "nextRetryAt" in status
+    host.node.cluster.gpus.clear_faults()
+    host.node.cluster.gpus.record_calls()
+    host.systemd.units[EXPORTER].failures = 0
+    host.node.wait(lambda: "nextRetryAt" not in host.node.status, "the retry")
+    assert host.systemd.states() == RUNNING
+    assert host.node.status["reason"] == "RollbackFailed"
+    assert host.node.cluster.gpus.calls(changes=True) == []
 
 
 def test_a_list_that_cannot_be_used_is_found_before_the_cordon_and_read_anew(host: Host) -> None:
