@@ -112,19 +112,24 @@ def drain(
     whatever the signal's interrupt hook raises.
     """
     if options.mode is DrainMode.OFF:
-        required = [pod for pod in victims() if not stays(pod)]
-        if required:
-            raise MigManagerError(
-                Reason.DRAIN_REQUIRED,
-                f"These pods use what has to change, and {options.off_because}: {name_pods(required)}. "
-                "Make them go, or let them be drained.",
-            )
+        refuse_if_off(victims(), options)
         return DrainReport((), tuple(victims()))
     pool = ThreadPoolExecutor(options.parallel, thread_name_prefix="drain")
     try:
         return _Drain(api, pods, victims, options, signal, pool, hindered, released).run()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def refuse_if_off(pods: Sequence[Pod], options: DrainOptions) -> None:
+    """Raise DrainRequired where pods would have to go, and none may be made to."""
+    required = [pod for pod in pods if not stays(pod)]
+    if required and options.mode is DrainMode.OFF:
+        raise MigManagerError(
+            Reason.DRAIN_REQUIRED,
+            f"These pods use what has to change, and {options.off_because}: {name_pods(required)}. "
+            "Make them go, or let them be drained.",
+        )
 
 
 def obstacles(api: Api, pods: Sequence[Pod], options: DrainOptions) -> tuple[str, ...]:

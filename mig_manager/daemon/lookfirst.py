@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from mig_manager.cluster.drain import obstacles
+from mig_manager.cluster.drain import obstacles, refuse_if_off
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.status import Phase
@@ -42,10 +42,13 @@ class Hindrance:
             stopping: names of the host units that are stopped for the change.
 
         Raises:
-            MigManagerError: EvictionBlocked, DrainTimeout or GpuInUse, naming who is in the way.
+            MigManagerError: EvictionBlocked, DrainTimeout, DrainRequired or GpuInUse, naming who is in the way.
         """
         self.report.phase = Phase.DRAINING
+        self.tenants.refuse_immovable(plan, inventory)
         victims = self.tenants.in_the_way(plan, inventory, everyone=everyone)
+        options = drain_options(self.site)
+        refuse_if_off(victims, options)
         ending = [pod for pod in victims if pod.deleted is not None]
         if ending:
             names = ", ".join(map(str, ending))
@@ -53,7 +56,7 @@ class Hindrance:
                 Reason.DRAIN_TIMEOUT,
                 f"These pods were told to end and are still there: {names}. {_UNTOUCHED}",
             )
-        if found := obstacles(self.site.api, victims, drain_options(self.site)):
+        if found := obstacles(self.site.api, victims, options):
             raise MigManagerError(Reason.EVICTION_BLOCKED, f"{'; '.join(found)}. {_UNTOUCHED}")
         self.report.phase = Phase.FREEING_GPUS
         leaving = {pod.uid for pod in victims}

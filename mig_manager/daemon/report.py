@@ -36,6 +36,7 @@ PATIENCE = 60.0
 
 USERS_IN_THE_WAY = frozenset({Reason.EVICTION_BLOCKED, Reason.DRAIN_TIMEOUT, Reason.GPU_IN_USE})
 """Failures after which a retry looks first, and that are not retried for ever: each attempt disturbs users."""
+_LOOKS_FIRST = USERS_IN_THE_WAY | {Reason.DRAIN_REQUIRED}
 _NOT_USABLE = frozenset({Reason.RESOURCES_NOT_ADVERTISED, Reason.DEVICE_NODE_ERROR, Reason.CDI_ERROR})
 
 _CORDONED = "The node stays cordoned."
@@ -99,7 +100,12 @@ class Report:
         if self.journal is not None:
             self._started = self.journal.started_at
         elif JOURNAL_ANNOTATION in self.node.meta.annotations:
-            logger.warning("the journal on the Node cannot be read; what it recorded is not put back")
+            words = "The journal on the Node cannot be read; what it recorded is not put back"
+            cordon = (
+                ". The cordon may be from that run: take it off by hand" if self.node.unschedulable else ""
+            )
+            logger.warning("{}{}", words, cordon)
+            self.event("JournalUnreadable", f"{words}{cordon}.", warning=True)
 
     def _first_word(self, node: NodeMeta) -> NodeChange:
         """What to say on the Node as it is; nothing where it speaks of this layout already."""
@@ -304,7 +310,7 @@ class Report:
         """Whether the Node says that this very wish failed for the sake of somebody who uses the GPUs."""
         said = self.before
         same = said is not None and (said.layout, said.hash) == (self.wish.layout, self.wish.hash)
-        return same and self.journal is None and said is not None and said.reason in USERS_IN_THE_WAY
+        return same and self.journal is None and said is not None and said.reason in _LOOKS_FIRST
 
     @property
     def reboot(self) -> Reboot | None:

@@ -123,7 +123,7 @@ class Tenants:
         Raises what `drain` raises, and DrainRequired before anybody has to go: it names the pods that lose
         something, and that no drain can move.
         """
-        self._refuse_immovable(plan, inventory)
+        self.refuse_immovable(plan, inventory)
         there = frozenset(self._pods.objects) if everyone else frozenset()
 
         def victims() -> Sequence[Pod]:
@@ -140,7 +140,7 @@ class Tenants:
             hindered=hindered,
             released=lambda pod: self._released(pod, plan),
         ).gone
-        self._refuse_immovable(plan, inventory)
+        self.refuse_immovable(plan, inventory)
         return gone
 
     def _movable(self) -> Sequence[Pod]:
@@ -149,7 +149,9 @@ class Tenants:
             p for p in self._unfinished() if not (stays(p) or p.uid in self._empty or self._is_operand(p))
         ]
 
-    def _refuse_immovable(self, plan: NodePlan, inventory: Inventory) -> None:
+    def refuse_immovable(self, plan: NodePlan, inventory: Inventory) -> None:
+        """Raise DrainRequired where pods lose something that no drain can move."""
+
         def immovable() -> list[Pod]:
             return [pod for pod in self._losing(plan, inventory) if stays(pod)]
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from mig_manager.cli.main import command_line
+from mig_manager.simulation.resources import DEPLOYMENTS
+from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
-from tests.daemon.workloads import QUICK, running
+from tests.daemon.workloads import QUICK, running, web
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 THREE = ["1g.10gb@0", "1g.10gb@1", "1g.10gb@2"]
@@ -162,3 +164,28 @@ def test_a_cordon_that_an_admin_takes_off_before_the_reboot_is_ours_from_then_on
     node.patch_node(unschedulable=False)
     assert node.ended("small")["state"] == "success"
     assert not node.cordoned
+
+
+def test_where_nobody_may_be_drained_retries_look_before_they_cordon(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.2", "MIG_MANAGER_DRAIN_MODE": "off"})
+    node.becomes("small")
+    pod = web(node)
+    assert node.becomes("balanced", "failed")["reason"] == "DrainRequired"
+    node.history.forget()
+    node.wait(lambda: node.status["attempt"] >= 3 and node.state == "failed", "two retries")
+    assert f"ml/{pod}" in node.status["message"]
+    assert not node.history.touched
+    node.cluster.store.delete(DEPLOYMENTS, NAMESPACE, "web")
+    node.wait(lambda: node.state == "success", "the retry after the pod has gone")
+
+
+def test_a_journal_that_nobody_can_read_is_told_of_with_the_cordon_that_may_be_its(
+    make_node: MakeNode,
+) -> None:
+    node = make_node()
+    node.patch_node(annotations={JOURNAL: '{"startedAt": "x"}'}, unschedulable=True)
+    node.start(**QUICK)
+    node.becomes("all-disabled")
+    node.wait_event("JournalUnreadable", "The cordon may be from that run: take it off by hand.")
+    assert JOURNAL not in node.annotations
