@@ -233,7 +233,9 @@ class Agent:
         if finding is None or self._stopping:
             return
         left = "They are left so (MIG_MANAGER_DRIFT=report)."
-        if finding.words and (finding.reloaded or self._site.settings.drift == "repair"):
+        if finding.inventory is None:
+            left = "They are looked at again."
+        elif finding.words and (finding.reloaded or self._site.settings.drift == "repair"):
             users = "" if finding.reloaded else self._drift.users(finding)
             if not users:
                 why = "the driver was loaded anew" if finding.reloaded else "nobody loses anything by it"

@@ -52,7 +52,8 @@ _PODS_PATIENCE = 10.0
 class Finding:
     """What a look at the GPUs has found."""
 
-    inventory: Inventory
+    inventory: Inventory | None
+    """None where they could not be read, look after look, although the driver is there."""
     target: NodeTarget
     words: str
     """What is not as the layout says; empty where everything is."""
@@ -138,10 +139,15 @@ class Drift:
             with self._site.new_worker() as worker:
                 inventory = worker.inventory()
         except MigManagerError as error:
+            again = load is not None and not reloaded and self._missed == (load, error.message)
             self._miss(load, error.message)
             if reloaded:  # It is on its way, as a rule.
                 self._schedule(self._site.settings.driver_retry)
-            return None
+            if not again:
+                return None
+            self.words = f"they cannot be read: {error.message}"
+            everywhere = tuple(one.gpu.index for one in self._target.gpus)
+            return Finding(None, self._target, self.words, everywhere, reloaded=False)
         finding = _compare(self._target, inventory)
         if self._load is None:
             reloaded = _all_gone(self._target, inventory)
@@ -156,6 +162,7 @@ class Drift:
     def users(self, finding: Finding) -> str:
         """Who would lose something if the layout were applied again, in words; empty: nobody."""
         site = self._site
+        assert finding.inventory is not None
         socket = site.settings.pod_resources_socket or find_socket(site.settings.host_root_mount)
         try:
             with (
@@ -226,9 +233,10 @@ def telling(meta: NodeMeta, finding: Finding, left: str, told: str) -> tuple[Nod
 
     Gives the new status too, where that is news.
     """
-    facts = gpus_annotation(finding.inventory)
+    before = meta.annotations.get(GPUS_ANNOTATION, "")
+    facts = before if finding.inventory is None else gpus_annotation(finding.inventory)
     change = NodeChange()
-    if meta.annotations.get(GPUS_ANNOTATION) != facts:
+    if facts != before:
         change |= NodeChange(annotations={GPUS_ANNOTATION: facts})
     said = Status.from_json(meta.annotations.get(STATUS_ANNOTATION))
     if said is None:

@@ -232,9 +232,11 @@ def put_back(
     worker: GpuWorker, before: Inventory, reset: Reset, failure: MigManagerError
 ) -> RepartitionError:
     """Restore the previous layout; gives the error that tells how that went."""
+    read = False
     for _ in range(_RESTORES):
         try:
             now = worker.inventory()
+            read = True
             plan = plan_restore(before, now)
             changed = plan.changes
             if changed:
@@ -247,11 +249,18 @@ def put_back(
             if second.reason is Reason.INTERRUPTED:
                 return RepartitionError(second.reason, failure.message, restored=False, inventory=None)
             if _hung(error):
+                read = True  # Nobody knows how far that has gone.
                 break
         else:
             outcome = "The previous layout is back." if changed else "The GPUs are as they were."
             message = f"{failure.message} {outcome}"
             return RepartitionError(failure.reason, message, restored=True, inventory=now)
+    if not read:
+        # As while the driver is loaded anew. Nothing was tried, so that it can be, once they can be read.
+        words = (
+            f"{failure.message} The previous layout is not back: the GPUs cannot be read. {second.message}"
+        )
+        return RepartitionError(Reason.NVML_ERROR, words, restored=False, inventory=None)
     return RepartitionError(
         Reason.ROLLBACK_FAILED,
         f"{failure.message} Putting the previous layout back failed too: {second.message}",

@@ -189,3 +189,36 @@ def test_a_journal_that_nobody_can_read_is_told_of_with_the_cordon_that_may_be_i
     node.becomes("all-disabled")
     node.wait_event("JournalUnreadable", "The cordon may be from that run: take it off by hand.")
     assert JOURNAL not in node.annotations
+
+
+def test_a_driver_that_is_loaded_anew_in_the_middle_of_the_apply_only_delays_the_run(
+    make_node: MakeNode,
+) -> None:
+    node = make_node()
+    node.start(**{**QUICK, "MIG_MANAGER_RESOURCES_TIMEOUT": "20"} | {"MIG_MANAGER_RETRY_FIRST": "0.3"})
+    deploy_labels = node.deploy_labels
+    node.becomes("all-disabled")
+    node.cluster.gpus.record_calls()
+    node.cluster.gpus.latency(**{CREATE: 0.4})
+    node.label("small")
+    node.eventually(lambda: CREATE in [call.function for call in node.cluster.gpus.calls()])
+    node.cluster.gpus.unload_driver(force=True)
+    status = node.ended("small")
+    assert (status["reason"], status["state"], node.cordoned) == ("NvmlError", "failed", True)
+    node.cluster.gpus.latency(**{CREATE: 0})
+    node.cluster.gpus.load_driver()
+    node.wait(lambda: node.state == "success", "the driver to be found")
+    assert node.instances == [SMALL, SMALL]
+    assert node.deploy_labels == deploy_labels
+    assert not node.cordoned
+    assert JOURNAL not in node.annotations
+
+
+def test_a_gpu_that_is_lost_between_runs_is_no_success_any_more(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start(**QUICK, MIG_MANAGER_DRIFT_INTERVAL="0.2", MIG_MANAGER_DRIVER_RETRY="0.2")
+    node.becomes("small")
+    node.cluster.gpus.lose(1)
+    node.wait_event("Drifted", "they cannot be read: NVML: opening GPU number 1 in NVML's order failed")
+    assert (node.state, node.status["reason"]) == ("failed", "Drifted")
+    assert "GPU is lost" in node.status["message"]
