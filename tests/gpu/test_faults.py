@@ -183,7 +183,10 @@ class Bench:
             assert self.holds() == self.old, (case, error, self.holds())
             assert error.reason is not Reason.ROLLBACK_FAILED, case
             return "restored"
-        assert error.reason is Reason.ROLLBACK_FAILED, (case, error)
+        if error.reason is not Reason.ROLLBACK_FAILED:
+            assert error.inventory is None, (case, error)
+            assert "the GPUs cannot be read" in error.message, (case, error)
+            return "not readable any more"
         if error.inventory is not None:
             shown = [len(state.instances) for state in error.inventory.gpus]
             assert shown == [len(instances) for _, instances in self.holds()], case
