@@ -10,7 +10,7 @@ demo: $(STAMP)
 	$(BIN)/mig-manager demo
 
 test: $(STAMP)
-	$(BIN)/pytest -n auto
+	$(BIN)/pytest -n auto --dist worksteal
 
 check: $(STAMP)
 	$(BIN)/ruff check .

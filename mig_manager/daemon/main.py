@@ -91,8 +91,8 @@ def serve(settings: Settings, api: Api, operands: tuple[Operand, ...]) -> None:
         if settings.remove_stale_resources:
             stack.enter_context(StaleResources(api, settings.node_name, watching))
         metrics = Metrics(lambda: node.sole)
-        if settings.metrics_port:
-            expose(metrics, settings.metrics_address, settings.metrics_port)
+        if settings.metrics_listen:
+            expose(metrics, settings.metrics_listen)
         agent = Agent(site, lambda: node.sole, metrics)
         threading.Thread(
             target=_end_on_signal, args=(agent, settings.stop_timeout), name="signals", daemon=True

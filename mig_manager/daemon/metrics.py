@@ -80,19 +80,23 @@ class Metrics:
         )
 
 
-def expose(metrics: Metrics, address: str, port: int) -> None:
-    """Answer scrapes, in threads of their own; where that is not possible, it is said and all else goes on."""
+def expose(metrics: Metrics, listen: str) -> None:
+    """Answer scrapes, in threads of their own; where that is not possible, it is said and all else goes on.
 
-    def listen() -> None:
+    `listen`: address and port, `0.0.0.0:9400` or `[::]:9400`.
+    """
+    address, _, port = listen.rpartition(":")
+
+    def serve() -> None:
         from prometheus_client import CollectorRegistry, start_http_server
 
         registry = CollectorRegistry(auto_describe=False)
         registry.register(metrics)
         try:
-            start_http_server(port, address, registry)
-        except OSError as error:
-            logger.warning("no metrics on {}:{}: {}", address, port, error.strerror or error)
+            start_http_server(int(port), address.strip("[]"), registry)
+        except (OSError, OverflowError) as error:
+            logger.warning("no metrics on {}: {}", listen, getattr(error, "strerror", None) or error)
         else:
-            logger.debug("metrics on http://{}:{}/metrics", address, port)
+            logger.debug("metrics on http://{}/metrics", listen)
 
-    threading.Thread(target=listen, name="metrics", daemon=True).start()
+    threading.Thread(target=serve, name="metrics", daemon=True).start()

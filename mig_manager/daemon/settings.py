@@ -393,15 +393,11 @@ class Settings(BaseSettings):
         description="The longest time for one stream of a watch; a connection that died silently is noticed a "
         "few seconds after it.",
     )
-    metrics_port: int = Field(
-        default=0,
-        ge=0,
-        le=65535,
-        description="TCP port of /metrics for Prometheus; 0: there is none.",
-    )
-    metrics_address: str = Field(
-        default="127.0.0.1",
-        description="The address that it listens on; in a pod its own, by the downward API (status.podIP).",
+    # Not called METRICS_PORT: Kubernetes sets MIG_MANAGER_METRICS_PORT for a Service named mig-manager-metrics.
+    metrics_listen: str = Field(
+        default="",
+        pattern=r"^$|^\[?[0-9A-Za-z.:-]+\]?:[0-9]{1,5}$",
+        description="Address and port of /metrics for Prometheus, such as 0.0.0.0:9400; empty: there is none.",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Log level.")
     log_format: Literal["auto", "text", "json"] = Field(

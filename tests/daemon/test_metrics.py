@@ -26,15 +26,17 @@ def free_port() -> int:
 def test_state_layout_runs_and_drift_are_to_be_scraped(make_node: MakeNode) -> None:
     node = make_node()
     port = free_port()
-    node.start(**QUICK, MIG_MANAGER_METRICS_PORT=str(port), MIG_MANAGER_DRIFT_INTERVAL="0.3")
+    node.start(**QUICK, MIG_MANAGER_METRICS_LISTEN=f"127.0.0.1:{port}", MIG_MANAGER_DRIFT_INTERVAL="0.3")
     node.becomes("small")
     node.becomes("nonsense", "failed")
+    failure = 'runs_total{reason="UnknownLayout",state="failed"}'
+    node.eventually(lambda: failure in scrape(port), "the run to be counted")
     seen = scrape(port)
     assert seen['state{state="failed"}'] == 1
     assert seen['state{state="success"}'] == 0
     assert seen['layout{said="nonsense",wanted="nonsense"}'] == 1
     assert seen['runs_total{reason="",state="success"}'] == 1
-    assert seen['runs_total{reason="UnknownLayout",state="failed"}'] == 1
+    assert seen[failure] == 1
     assert seen["drift"] == 0
     node.becomes("small")
     by_hand(node, "destroy", "1g.10gb:0")
@@ -48,6 +50,6 @@ def test_a_port_that_is_taken_is_said_and_stops_nothing(make_node: MakeNode) -> 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        node.start(MIG_MANAGER_METRICS_PORT=str(port))
+        node.start(MIG_MANAGER_METRICS_LISTEN=f"127.0.0.1:{port}")
         node.becomes("small")
         assert f"no metrics on 127.0.0.1:{port}: Address already in use" in node.logged()

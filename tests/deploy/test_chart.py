@@ -85,6 +85,7 @@ def a_value(setting: str) -> Any:
         "dbus_address": "unix:path=/bus",
         "cdi_commands": [["true", '"quoted" {output}']],
         "drain_grace_period": 1000000,
+        "metrics_listen": "0.0.0.0:9400",
     }
     if setting in special:
         return special[setting]
