@@ -156,7 +156,10 @@ def test_a_cordon_that_an_admin_takes_off_before_the_reboot_is_ours_from_then_on
     node = make_node(gpu_options={"passthrough": True})
     node.patch_node(unschedulable=True)
     node.cluster.gpus.latency(nvmlDeviceSetMigMode=1.0)
-    node.start(**{**QUICK, "MIG_MANAGER_RESOURCES_TIMEOUT": "20"}, WITH_REBOOT="true")
+    node.start(
+        **{**QUICK | {"MIG_MANAGER_OPERAND_TIMEOUT": "30"}, "MIG_MANAGER_RESOURCES_TIMEOUT": "20"},
+        WITH_REBOOT="true",
+    )
     node.label("small")
     node.wait(
         lambda: "cannot reset" in (node.status.get("message") or ""), "the last step before the modes are set"
