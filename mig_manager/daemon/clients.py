@@ -30,7 +30,6 @@ from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import ObjectWatch
 from mig_manager.daemon.advertised import expected_resources, shapes_now
 from mig_manager.daemon.fresh import Advertised, Offer
-from mig_manager.daemon.journal import Journal
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.slices import Slices
@@ -116,12 +115,11 @@ class GpuClients:
 
     def _pause(self, operands: Sequence[Operand], node: Node) -> NodeChange:
         """Journal and labels in one; and the cordon again, in case that somebody has taken it off."""
-        journal = Journal.from_annotations(node.meta.annotations) or self._report.journal
+        journal = self._report.journal_on(node)
         assert journal is not None
         stop = pause(node.meta.labels, operands, journal.operands)
-        ours = journal.cordoned or not node.unschedulable
-        kept = self._report.keep(replace(journal, operands=stop.originals, cordoned=ours))
-        return kept | NodeChange(labels=stop.labels, unschedulable=True)
+        cordon = self._report.cordon(node, replace(journal, operands=stop.originals))
+        return cordon | NodeChange(labels=stop.labels)
 
     def _leftovers(self) -> Mapping[str, str]:
         journal = self._report.journal

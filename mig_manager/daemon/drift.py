@@ -17,7 +17,6 @@ from loguru import logger
 from mig_manager.cluster.claims import Claims
 from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import NodeMeta
-from mig_manager.cluster.podresources import PodResources, find_socket
 from mig_manager.cluster.pods import name_pods
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import watch_pods
@@ -33,7 +32,7 @@ from mig_manager.daemon.status import (
     gpus_annotation,
     now,
 )
-from mig_manager.daemon.tenants import Tenants
+from mig_manager.daemon.tenants import Tenants, pod_resources
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.host.module import module_load
 from mig_manager.layouts.layout import NodeTarget
@@ -163,10 +162,9 @@ class Drift:
         """Who would lose something if the layout were applied again, in words; empty: nobody."""
         site = self._site
         assert finding.inventory is not None
-        socket = site.settings.pod_resources_socket or find_socket(site.settings.host_root_mount)
         try:
             with (
-                PodResources(socket) as kubelet,
+                pod_resources(site) as kubelet,
                 watch_pods(site.api, site.node.name, site.signal, site.watching) as pods,
             ):
                 pods.wait_synced(Deadline.after(_PODS_PATIENCE))

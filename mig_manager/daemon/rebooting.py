@@ -16,7 +16,6 @@ from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import Node, parse_time
 from mig_manager.daemon.hardware import Hardware
 from mig_manager.daemon.interrupts import Interrupts
-from mig_manager.daemon.journal import Journal
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.status import Phase, Reboot, State, now
@@ -146,12 +145,9 @@ class Rebooting:
         """Write down that a reboot is asked for; from here on it is the only one."""
 
         def noted(node: Node) -> NodeChange:
-            journal = Journal.from_annotations(node.meta.annotations) or self._report.journal
+            journal = self._report.journal_on(node)
             assert journal is not None
-            # Somebody may have taken off a cordon that was not ours; the one that comes now is.
-            ours = journal.cordoned or not node.unschedulable
-            kept = self._report.keep(replace(journal, cordoned=ours, reboot=asked))
-            return kept | NodeChange(unschedulable=True)
+            return self._report.cordon(node, replace(journal, reboot=asked))
 
         try:
             self._report.change(Phase.REBOOTING, noted, state=State.REBOOTING)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from loguru import logger
 
@@ -17,7 +17,6 @@ from mig_manager.cluster.claims import Claims
 from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import Node, NodeMeta
 from mig_manager.cluster.operands import Role, leftovers
-from mig_manager.cluster.podresources import PodResources, find_socket
 from mig_manager.cluster.resources import advertised
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import watch_pods
@@ -41,6 +40,7 @@ from mig_manager.daemon.services import HostServices, start_left_behind
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.slices import Slices
 from mig_manager.daemon.status import CONFIG_LABEL, Outcome, Phase, State, now, strategy_of
+from mig_manager.daemon.tenants import pod_resources
 from mig_manager.daemon.way import Way
 from mig_manager.daemon.wish import Wish
 from mig_manager.daemon.words import plan_in_words
@@ -88,9 +88,7 @@ class Run:
             pod_name=lambda uid: self._way.pod_name(uid),
         )
         self._services = HostServices(site.settings, report)
-        self._kubelet = PodResources(
-            site.settings.pod_resources_socket or find_socket(site.settings.host_root_mount)
-        )
+        self._kubelet = pod_resources(site)
         self._interrupts = Interrupts(
             lambda: site.wishes.of(asked()) != self.wish,
             lambda: (meta := node()) is None or meta.uid != report.node.meta.uid,
@@ -242,8 +240,7 @@ class Run:
         """The journal on the Node wins: it may be ours, from a request whose answer was lost."""
         journal = Journal.from_annotations(node.meta.annotations) or self._new_journal(node)
         # One that only waited for host services says nothing of the cordon that comes now.
-        journal = replace(journal, cordoned=journal.cordoned or not node.unschedulable)
-        return self._report.keep(journal) | NodeChange(unschedulable=True)
+        return self._report.cordon(node, journal)
 
     def _new_journal(self, node: Node) -> Journal:
         inventory = self._gpus.last

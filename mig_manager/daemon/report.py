@@ -159,6 +159,21 @@ class Report:
             )
             logger.info("taint {} taken off", taint)
 
+    def journal_on(self, node: Node) -> Journal | None:
+        """The journal of this run. The one on the Node wins: a request whose answer was lost may have written it."""
+        return Journal.from_annotations(node.meta.annotations) or self.journal
+
+    def amend(self, node: Node, change: Callable[[Journal], Journal]) -> NodeChange:
+        """The journal with a change in it, as a change of the Node; there is a journal."""
+        journal = self.journal_on(node)
+        assert journal is not None
+        return self.keep(change(journal))
+
+    def cordon(self, node: Node, journal: Journal) -> NodeChange:
+        """The cordon, with that journal. Somebody may have taken off one that was not ours; this one is."""
+        ours = journal.cordoned or not node.unschedulable
+        return self.keep(replace(journal, cordoned=ours)) | NodeChange(unschedulable=True)
+
     def keep(self, journal: Journal) -> NodeChange:
         """Take a journal as the present one; gives the change that writes it."""
         self.journal = journal

@@ -13,8 +13,7 @@ from dataclasses import replace
 
 from loguru import logger
 
-from mig_manager.cluster.node import NodeChange
-from mig_manager.cluster.objects import Node, NodeMeta
+from mig_manager.cluster.objects import NodeMeta
 from mig_manager.daemon.hardware import Hardware
 from mig_manager.daemon.interrupts import StoppingError
 from mig_manager.daemon.journal import Journal
@@ -89,13 +88,10 @@ class HostServices:
     def _note(self, names: Sequence[str]) -> None:
         """Write down, on the Node and on the host, which units are ours to start again."""
 
-        def note(node: Node) -> NodeChange:
-            journal = Journal.from_annotations(node.meta.annotations) or self._report.journal
-            assert journal is not None
-            services = tuple(dict.fromkeys((*journal.services, *names)))
-            return self._report.keep(replace(journal, services=services))
+        def with_names(journal: Journal) -> Journal:
+            return replace(journal, services=tuple(dict.fromkeys((*journal.services, *names))))
 
-        self._report.change(Phase.STOPPING_HOST_SERVICES, note)
+        self._report.change(Phase.STOPPING_HOST_SERVICES, lambda node: self._report.amend(node, with_names))
         if self._report.journal is not None and self._report.journal.services:
             self._file.write(self._report.journal)
 

@@ -10,7 +10,7 @@ from mig_manager.cluster.claims import GPU_DRIVER, Claims, by_hardware
 from mig_manager.cluster.drain import DrainMode, DrainOptions, drain
 from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.operands import CLIENT_LABEL, Role
-from mig_manager.cluster.podresources import PodDevices, PodResources, PodResourcesError
+from mig_manager.cluster.podresources import PodDevices, PodResources, PodResourcesError, find_socket
 from mig_manager.cluster.pods import name_pods, stays, unknown_to_kubelet, uses_gpu
 from mig_manager.cluster.scope import affected, held_devices, known_to_kubelet
 from mig_manager.cluster.wait import Deadline
@@ -30,6 +30,12 @@ Holders = Callable[[NodePlan], Collection[str]]
 def nobody(plan: NodePlan) -> Collection[str]:
     """No process is looked at."""
     return ()
+
+
+def pod_resources(site: Site) -> PodResources:
+    """The kubelet's list of who holds which device; nothing is asked yet."""
+    settings = site.settings
+    return PodResources(settings.pod_resources_socket or find_socket(settings.host_root_mount))
 
 
 def drain_options(site: Site) -> DrainOptions:

@@ -136,13 +136,10 @@ class Way:
         """Write into the journal that the persistence mode of these GPUs is about to be switched off."""
         uuids = [gpu.uuid for gpu in gpus]
 
-        def noted(node: Node) -> NodeChange:
-            journal = self._journal(node)
-            assert journal is not None
-            kept = dict.fromkeys([*journal.persistence, *uuids])
-            return self._report.keep(replace(journal, persistence=tuple(kept)))
+        def with_uuids(journal: Journal) -> Journal:
+            return replace(journal, persistence=tuple(dict.fromkeys((*journal.persistence, *uuids))))
 
-        self._report.change(self._report.phase, noted)
+        self._report.change(self._report.phase, lambda node: self._report.amend(node, with_uuids))
 
     @contextmanager
     def persistence_back(self) -> Iterator[None]:
@@ -161,14 +158,10 @@ class Way:
 
     def _cordoned_still(self, node: Node) -> NodeChange:
         """The cordon again, in case that somebody has taken it off; it is ours then."""
-        journal = self._journal(node)
+        journal = self._report.journal_on(node)
         if node.unschedulable or journal is None:
             return NodeChange()
-        return self._report.keep(replace(journal, cordoned=True)) | NodeChange(unschedulable=True)
-
-    def _journal(self, node: Node) -> Journal | None:
-        """The journal on the Node wins: somebody else may have changed what is ours."""
-        return Journal.from_annotations(node.meta.annotations) or self._report.journal
+        return self._report.cordon(node, journal)
 
     def _pods_holding(self, plan: NodePlan) -> Collection[str]:
         """Uids of the pods whose processes hold what the plan changes."""
