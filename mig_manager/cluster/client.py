@@ -19,7 +19,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, wait_random_e
 
 from mig_manager.cluster.objects import JsonObject
 from mig_manager.cluster.refusal import ApiError, in_words, refused
-from mig_manager.cluster.session import Session
+from mig_manager.cluster.session import Credentials, Kubeconfig, ServiceAccount, Session
 from mig_manager.cluster.wait import Deadline
 
 if TYPE_CHECKING:
@@ -42,14 +42,12 @@ _LONGEST_BACKOFF_S = 10.0
 class Api:
     """A connection to the API server. Safe to use from several threads."""
 
-    def __init__(
-        self, kubeconfig: Path | None, service_account: Path, pause: Callable[[float], None]
-    ) -> None:
-        self._kubeconfig = kubeconfig
-        self._service_account = service_account
+    def __init__(self, credentials: Credentials, pause: Callable[[float], None] = time.sleep) -> None:
+        """Read the credentials; sends nothing. See `connect` for `pause` and what is raised."""
+        self._credentials = credentials
         self._pause = pause
         self._lock = threading.Lock()
-        self._session = Session(kubeconfig, service_account)
+        self._session = Session(credentials)
 
     @classmethod
     def connect(
@@ -64,7 +62,8 @@ class Api:
         Without a kubeconfig, the pod's service account is used. `pause` waits between attempts (give
         `Signal.pause` to let the daemon break it off). Raises ApiError when there are no usable credentials.
         """
-        return cls(kubeconfig, service_account, pause)
+        found = ServiceAccount(service_account) if kubeconfig is None else Kubeconfig(kubeconfig)
+        return cls(found, pause)
 
     @property
     def server(self) -> str:
@@ -251,7 +250,7 @@ class Api:
         """A session with credentials read anew, unless another thread has done that meanwhile."""
         with self._lock:
             if self._session is stale:
-                self._session = Session(self._kubeconfig, self._service_account)
+                self._session = Session(self._credentials)
             return self._session
 
     def _at(self, method: str, path: str) -> str:

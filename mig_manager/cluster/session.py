@@ -2,39 +2,84 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mig_manager.cluster.refusal import ApiError
 
 if TYPE_CHECKING:
     import urllib3
+    from kubernetes.client import Configuration
 
 _CONNECTIONS = 32
+
+
+class Credentials(Protocol):
+    """Where it is written who we are."""
+
+    def load(self, configuration: Configuration) -> None:
+        """Read them. Raises whatever the official client raises where they cannot be used."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceAccount:
+    """Those of a pod."""
+
+    folder: Path
+    """Holds `token` and `ca.crt`."""
+
+    def load(self, configuration: Configuration) -> None:
+        """Read them."""
+        from kubernetes.config.incluster_config import InClusterConfigLoader
+
+        token, authority = str(self.folder / "token"), str(self.folder / "ca.crt")
+        InClusterConfigLoader(token_filename=token, cert_filename=authority).load_and_set(  # type: ignore[no-untyped-call]
+            configuration
+        )
+
+    def __str__(self) -> str:
+        return "the service account of this pod"
+
+
+@dataclass(frozen=True, slots=True)
+class Kubeconfig:
+    """Those of a user."""
+
+    file: Path | None
+    """None: where kubectl looks, the files of KUBECONFIG together, else ~/.kube/config."""
+    context: str | None = None
+    """None: its current one."""
+
+    def load(self, configuration: Configuration) -> None:
+        """Read them."""
+        from kubernetes.config.kube_config import load_kube_config
+
+        load_kube_config(  # type: ignore[no-untyped-call]
+            None if self.file is None else str(self.file),
+            context=self.context,
+            client_configuration=configuration,
+            persist_config=False,
+        )
+
+    def __str__(self) -> str:
+        named = f" {self.file}" if self.file is not None else ""
+        return f"the kubeconfig{named}" + (f", context {self.context}" if self.context else "")
 
 
 class Session:
     """The credentials as they were read at one time, and connections that use them."""
 
-    def __init__(self, kubeconfig: Path | None, service_account: Path) -> None:
+    def __init__(self, source: Credentials) -> None:
         import yaml
         from kubernetes.client import ApiClient, Configuration
         from kubernetes.config import ConfigException
-        from kubernetes.config.incluster_config import InClusterConfigLoader
-        from kubernetes.config.kube_config import load_kube_config
 
         self._configuration = Configuration()
         self._configuration.connection_pool_maxsize = _CONNECTIONS
         try:
-            if kubeconfig is None:
-                InClusterConfigLoader(  # type: ignore[no-untyped-call]
-                    token_filename=str(service_account / "token"),
-                    cert_filename=str(service_account / "ca.crt"),
-                ).load_and_set(self._configuration)
-            else:
-                load_kube_config(  # type: ignore[no-untyped-call]
-                    str(kubeconfig), client_configuration=self._configuration, persist_config=False
-                )
+            source.load(self._configuration)
         except (
             ConfigException,
             OSError,
@@ -44,9 +89,6 @@ class Session:
             AttributeError,
             yaml.YAMLError,
         ) as error:
-            source = (
-                "the service account of this pod" if kubeconfig is None else f"the kubeconfig {kubeconfig}"
-            )
             words = " ".join(str(error).split())
             raise ApiError(f"No access to the API server by {source}: {words}") from error
         self.host: str = self._configuration.host.rstrip("/")

@@ -9,12 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mig_manager.cluster.client import SERVICE_ACCOUNT, Api, collection_path, object_path
+from mig_manager.cluster.client import Api, collection_path, object_path
 from mig_manager.cluster.leases import GROUP
 from mig_manager.cluster.node import NodeChange, NodeClient
 from mig_manager.cluster.objects import JsonObject, NodeMeta
 from mig_manager.cluster.queue import Scene
 from mig_manager.cluster.refusal import ApiError
+from mig_manager.cluster.session import Kubeconfig
 from mig_manager.cluster.slots import SlotRules, Slots
 from mig_manager.cluster.wait import Deadline, Signal
 
@@ -61,7 +62,7 @@ class SlotUser:
     ) -> None:
         self.name = name
         self.signal = Signal(self._interrupt)
-        self.api = MortalApi(kubeconfig, SERVICE_ACCOUNT, self.signal.pause)
+        self.api = MortalApi(Kubeconfig(kubeconfig), self.signal.pause)
         self.node = NodeClient(self.api, name)
         self.told: list[Scene] = []
         self.error: Exception | None = None
