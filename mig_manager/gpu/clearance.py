@@ -28,6 +28,9 @@ from mig_manager.planning.state import GpuState
 IGNORED = ("nv-fabricmanager",)
 """Programs that have GPUs open without being in the way; a reset on NVSwitch machines even needs this one."""
 
+_JUST_NOW_S = 0.2
+"""A look is not repeated so soon after one that found nobody."""
+
 
 def unnoted(gpus: Sequence[GpuIdentity]) -> None:
     """Nothing to note."""
@@ -67,6 +70,8 @@ class Clearance:
         self._pod_name = pod_name
         self._virtual: frozenset[str] | None = None
         self._persistent: list[GpuIdentity] = []
+        self._free: tuple[tuple[Stake, ...], float] = ((), 0.0)
+        """What was found free the last time, and when."""
         self.problems: list[str] = []
         """What could not be put back at the end, in words."""
 
@@ -174,12 +179,17 @@ class Clearance:
                 Reason.GPU_IN_USE,
                 f"{_names(gpus)} must be reset too, for they are linked, and are in use: {in_words(holders)}",
             )
+        self._worker.rest()
         return gpus
 
     def _look(self, stakes: Sequence[Stake]) -> tuple[Holder, ...]:
-        if not stakes:
+        stakes = tuple(stakes)
+        last, at = self._free
+        if not stakes or (stakes == last and time.monotonic() - at < _JUST_NOW_S):
             return ()
         found = find_holders(stakes, self._worker.usage(), self._files, ignored=self._ignored)
+        if not found:
+            self._free = (stakes, time.monotonic())
         return self._named(found)
 
     def _named(self, holders: Sequence[Holder]) -> tuple[Holder, ...]:
@@ -192,7 +202,7 @@ class Clearance:
         )
 
     def let_go(self, gpus: Sequence[GpuIdentity]) -> None:
-        """Switch persistence mode off, so that neither the driver nor its daemon keeps these GPUs open.
+        """Have these GPUs open no longer: switch persistence mode off, which keeps them so, and end our session.
 
         Raises:
             MigManagerError: NVML_ERROR.
@@ -205,6 +215,7 @@ class Clearance:
             self._note(on)
             self.adopt(on)
             self._worker.set_persistence([(gpu, False) for gpu in on])
+        self._worker.rest()
 
     def _resettable(self, gpu: GpuIdentity) -> bool:
         """Whether the kernel knows a way to reset it, or cannot be asked."""

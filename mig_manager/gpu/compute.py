@@ -20,13 +20,11 @@ class ComputeWork:
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
-        self._profiles: dict[int, GpuProfileInfo] | None = None
-        self._offers: dict[int, tuple[ComputeProfileInfo, ...]] = {}
 
     def destroy(self, instance: Instance, where: str, ids: Collection[int | None] | None) -> None:
         """Destroy the compute instances with these ids; None: all that are there, planned or not."""
         info = instance.info()
-        for profile in self._offered(instance, info.profile_id):
+        for profile in instance.compute_profiles(info.profile_id):
             there = instance.compute_instances(profile.id)
             for compute in there:
                 inner = compute.info()
@@ -48,7 +46,7 @@ class ComputeWork:
             return
         info = instance.info()
         place = f"{self._patience.place}: its {name} at {info.placement.start}"
-        offered = self._offered(instance, info.profile_id)
+        offered = instance.compute_profiles(info.profile_id)
         profiles = []
         for new in wanted:
             profile = choose_compute(offered, new.slices, self._profile(info.profile_id))
@@ -62,7 +60,7 @@ class ComputeWork:
         there = (
             [] if fresh else [c.info().placement for p in offered for c in instance.compute_instances(p.id)]
         )
-        where = _arrange(_choices(instance, profiles, wanted, alone=not there), there)
+        where = _arrange(_choices(instance, info.profile_id, profiles, wanted, alone=not there), there)
         if where is None:
             raise MigManagerError(
                 Reason.IMPOSSIBLE_LAYOUT,
@@ -73,20 +71,14 @@ class ComputeWork:
             what = f"creating {name.split(profile.slices)} in the GPU instance at {info.placement.start}"
             self._patience.insist(what, partial(instance.create_compute, profile.id, placement), info.id)
 
-    def _offered(self, instance: Instance, profile_id: int) -> tuple[ComputeProfileInfo, ...]:
-        """What a GPU instance offers, asked from one of that very profile on this GPU."""
-        if profile_id not in self._offers:
-            self._offers[profile_id] = instance.compute_profiles()
-        return self._offers[profile_id]
-
     def _profile(self, profile_id: int) -> GpuProfileInfo | None:
-        if self._profiles is None:
-            self._profiles = {info.id: info for info in self._patience.device.profiles()}
-        return self._profiles.get(profile_id)
+        listed = self._patience.device.profiles(mig=True)
+        return next((info for info in listed if info.id == profile_id), None)
 
 
 def _choices(
     instance: Instance,
+    profile_id: int,
     profiles: Sequence[ComputeProfileInfo],
     wanted: Sequence[NewComputeInstance],
     *,
@@ -101,7 +93,7 @@ def _choices(
         return [[None]]
     choices: list[list[Placement | None]] = []
     for profile, new in zip(profiles, wanted, strict=True):
-        allowed = instance.compute_placements(profile.id)
+        allowed = instance.compute_placements(profile_id, profile.id)
         choices.append([new.placement] if new.placement in allowed else list(allowed) or [None])
     return choices
 

@@ -6,9 +6,11 @@ mode is set: `Device.refresh` looks it up again.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
 from ctypes import byref, c_uint
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pynvml
 
@@ -17,6 +19,8 @@ from mig_manager.gpu.nvml import Nvml, NvmlCallError, text
 from mig_manager.gpu.probing import enumerated, newest, placements
 from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, InstanceInfo
 from mig_manager.planning.geometry import Engines, Placement
+
+_T = TypeVar("_T")
 
 _KNOWN_GPU_PROFILES = int(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
 _KNOWN_COMPUTE_PROFILES = int(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
@@ -38,6 +42,10 @@ class Device:
     def call(self, function: str, *args: object) -> Any:
         """Call a function of NVML in the name of this GPU."""
         return self.nvml.call(function, *args, gpu=self.index)
+
+    def once(self, key: Hashable, read: Callable[[], _T]) -> _T:
+        """As Nvml.once, of this GPU."""
+        return self.nvml.once((self.uuid, key), read)
 
     def refresh(self) -> Device:
         """Look the handle up (again) by UUID."""
@@ -72,9 +80,12 @@ class Device:
             major, _ = self.call("nvmlDeviceGetCudaComputeCapability", self._handle)
             return int(major) < 9
 
-    def profiles(self) -> tuple[GpuProfileInfo, ...]:
-        """The GPU-instance profiles that this GPU lists, by enum. Empty where it lists none with MIG off."""
-        return enumerated(self._profile, _KNOWN_GPU_PROFILES)
+    def profiles(self, *, mig: bool) -> tuple[GpuProfileInfo, ...]:
+        """The GPU-instance profiles that this GPU lists, by enum. Empty where it lists none with MIG off.
+
+        `mig`: its current mode.
+        """
+        return self.once(("profiles", mig), lambda: enumerated(self._profile, _KNOWN_GPU_PROFILES))
 
     def _profile(self, enum: int) -> GpuProfileInfo:
         info = newest(
@@ -100,14 +111,18 @@ class Device:
             p2p=bool(info.isP2pSupported) if hasattr(info, "isP2pSupported") else None,
         )
 
-    def placements(self, profile_id: int) -> tuple[Placement, ...]:
-        """Where instances of a profile may lie, whatever is there now; ascending. Empty where NVML tells none."""
-        return placements(
-            lambda array, count: self.call(
-                "nvmlDeviceGetGpuInstancePossiblePlacements", self._handle, profile_id, array, count
-            ),
-            pynvml.c_nvmlGpuInstancePlacement_t,
-        )
+    def placements(self, profile_id: int, *, mig: bool) -> tuple[Placement, ...]:
+        """Where instances of a profile may lie, whatever is there now; ascending. Empty where NVML tells none.
+
+        `mig`: the current mode.
+        """
+
+        def call(array: Any, count: Any) -> Any:
+            function = "nvmlDeviceGetGpuInstancePossiblePlacements"
+            return self.call(function, self._handle, profile_id, array, count)
+
+        key = ("placements", profile_id, mig)
+        return self.once(key, lambda: placements(call, pynvml.c_nvmlGpuInstancePlacement_t))
 
     def instances(self, profile_id: int) -> tuple[Instance, ...]:
         """The GPU instances of a profile, those without compute instances too."""
@@ -152,6 +167,10 @@ class Device:
         """Call a function whose first argument is this GPU; None where the GPU or the driver lacks it."""
         return _ask(self, self._handle, function, args)
 
+    def ask_once(self, function: str) -> Any:
+        """As `ask`, for what cannot change while a session is open."""
+        return self.once(function, partial(self.ask, function))
+
 
 @dataclass(frozen=True, slots=True)
 class MigDevice:
@@ -181,9 +200,12 @@ class Instance:
         """Ask for its end; whether it is gone must be looked up."""
         self.device.call("nvmlGpuInstanceDestroy", self._handle)
 
-    def compute_profiles(self) -> tuple[ComputeProfileInfo, ...]:
-        """The compute-instance profiles that this GPU instance offers, by enum."""
-        return enumerated(self._compute_profile, _KNOWN_COMPUTE_PROFILES)
+    def compute_profiles(self, profile_id: int) -> tuple[ComputeProfileInfo, ...]:
+        """The compute-instance profiles that GPU instances of this one's profile offer, by enum."""
+        return self.device.once(
+            ("compute profiles", profile_id),
+            lambda: enumerated(self._compute_profile, _KNOWN_COMPUTE_PROFILES),
+        )
 
     def _compute_profile(self, enum: int) -> ComputeProfileInfo:
         shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
@@ -204,14 +226,18 @@ class Instance:
             multiprocessors=info.multiprocessorCount,
         )
 
-    def compute_placements(self, profile_id: int) -> tuple[Placement, ...]:
-        """Where compute instances of a profile may lie, in compute slices; ascending."""
-        return placements(
-            lambda array, count: self.device.call(
-                "nvmlGpuInstanceGetComputeInstancePossiblePlacements", self._handle, profile_id, array, count
-            ),
-            pynvml.c_nvmlComputeInstancePlacement_t,
-        )
+    def compute_placements(self, profile_id: int, compute_id: int) -> tuple[Placement, ...]:
+        """Where compute instances of profile `compute_id` may lie in GPU instances of this one's profile.
+
+        In compute slices, whatever is there now; ascending.
+        """
+
+        def call(array: Any, count: Any) -> Any:
+            function = "nvmlGpuInstanceGetComputeInstancePossiblePlacements"
+            return self.device.call(function, self._handle, compute_id, array, count)
+
+        key = ("compute placements", profile_id, compute_id)
+        return self.device.once(key, lambda: placements(call, pynvml.c_nvmlComputeInstancePlacement_t))
 
     def compute_instances(self, profile_id: int) -> tuple[Compute, ...]:
         """The compute instances of a profile."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mig_manager.gpu import nvml as codes
@@ -27,7 +28,8 @@ def find_gpus(nvml: Nvml) -> tuple[tuple[Device, GpuIdentity], ...]:
     found = []
     for position in range(nvml.call("nvmlDeviceGetCount")):
         try:
-            found.append(_open(nvml, position))
+            handle = nvml.call("nvmlDeviceGetHandleByIndex", position)
+            found.append((nvml.once(position, partial(_identity, nvml, position, handle)), handle))
         except NvmlCallError as error:
             doing = f"opening GPU number {position} in NVML's order"
             raise call_error(error.function, error.code, None, doing) from None
@@ -36,10 +38,9 @@ def find_gpus(nvml: Nvml) -> tuple[tuple[Device, GpuIdentity], ...]:
     return tuple((Device(nvml, gpu.uuid, gpu.index, handle), gpu) for gpu, handle in gpus)
 
 
-def _open(nvml: Nvml, position: int) -> tuple[GpuIdentity, Any]:
-    handle = nvml.call("nvmlDeviceGetHandleByIndex", position)
+def _identity(nvml: Nvml, position: int, handle: Any) -> GpuIdentity:
     pci = nvml.call("nvmlDeviceGetPciInfo", handle)
-    identity = GpuIdentity(
+    return GpuIdentity(
         index=position,
         uuid=text(nvml.call("nvmlDeviceGetUUID", handle)),
         bus_id=text(pci.busId).upper(),
@@ -48,7 +49,6 @@ def _open(nvml: Nvml, position: int) -> tuple[GpuIdentity, Any]:
         subsystem_id=int(pci.pciSubSystemId),
         mig_capable=_mig_capable(Device(nvml, "", position, handle)),
     )
-    return identity, handle
 
 
 def _bus_order(bus_id: str) -> tuple[int, ...]:
@@ -73,17 +73,17 @@ def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
         return GpuState(gpu, False, False, False, None, busy=outside)
     current, pending = device.mig_mode()
     memory = device.memory()
-    named = tuple((info, profile_name(info, memory)) for info in device.profiles())
+    named = tuple((info, profile_name(info, memory)) for info in device.profiles(mig=current))
     instances: tuple[GpuInstance, ...] = ()
     offers: dict[int, tuple[ComputeProfile, ...]] = {}
     if current:
         instances, offers = _Instances(device, running).read(named)
-    geometry = _geometry(device, gpu, memory, named, offers) if named else _known(gpu)
+    geometry = _geometry(device, gpu, current, memory, named, offers) if named else _known(gpu)
     return GpuState(
         gpu=gpu,
         mig_current=current,
         mig_pending=pending,
-        mode_change_needs_reset=device.before_hopper(),
+        mode_change_needs_reset=device.once("before Hopper", device.before_hopper),
         geometry=geometry,
         instances=instances,
         busy=outside,
@@ -117,11 +117,9 @@ class _Instances:
         found: dict[tuple[int, int], GpuInstance] = {}
         offers: dict[int, tuple[ComputeProfile, ...]] = {}
         for profile, name in named:
-            compute_profiles: tuple[ComputeProfileInfo, ...] | None = None
             for instance in self.device.instances(profile.id):
-                # What a GPU instance offers is the same for all of one profile.
-                if compute_profiles is None:
-                    compute_profiles = instance.compute_profiles()
+                compute_profiles = instance.compute_profiles(profile.id)
+                if profile.id not in offers:
                     offers[profile.id] = _offered(instance, profile, compute_profiles)
                 read = self._instance(instance, name, compute_profiles)
                 found[read.profile_id, read.placement.start] = read
@@ -168,7 +166,7 @@ def _offered(
             info.id,
             info.slices,
             info.instances,
-            instance.compute_placements(info.id) or usual.get(info.slices, ()),
+            instance.compute_placements(profile.id, info.id) or usual.get(info.slices, ()),
         )
         for info in chosen
         if info is not None
@@ -178,6 +176,7 @@ def _offered(
 def _geometry(
     device: Device,
     gpu: GpuIdentity,
+    current: bool,
     memory: int,
     named: Sequence[tuple[GpuProfileInfo, MigProfile]],
     offers: dict[int, tuple[ComputeProfile, ...]],
@@ -187,7 +186,7 @@ def _geometry(
         if name in profiles:
             # A variant that this version cannot tell from the one before; it stays out of what we create.
             continue
-        placements = device.placements(info.id) or _known_placements(gpu, info)
+        placements = device.placements(info.id, mig=current) or _known_placements(gpu, info)
         if not placements:
             # Nothing is created without its placement, so this is a profile that cannot be had.
             continue

@@ -1,4 +1,4 @@
-"""NVML: where the library is, sessions, and errors in words that tell what to do.
+"""NVML: where the library is, calls, and errors in words that tell what to do.
 
 The typed calls on a GPU are in device.py. The library is the `pynvml` module of nvidia-ml-py.
 """
@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pynvml
 
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.control import Control
+
+_T = TypeVar("_T")
 
 MUTATING = frozenset(
     {
@@ -113,6 +114,14 @@ class Nvml:
 
     def __init__(self, control: Control) -> None:
         self.control = control
+        """Records the calls; that of the request in hand."""
+        self._facts: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, read: Callable[[], _T]) -> _T:
+        """What `read` gives, asked once in a session: for what cannot change while one is open."""
+        if key not in self._facts:
+            self._facts[key] = read()
+        return cast(_T, self._facts[key])
 
     def call(self, function: str, *args: object, gpu: int | None = None) -> Any:
         """Call a function of the binding, and record the call.
@@ -143,31 +152,15 @@ def text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-@contextmanager
-def session(source: NvmlSource, control: Control | None = None) -> Iterator[Nvml]:
-    """NVML, initialised for as long as the block runs. Nothing of it stays open afterwards.
-
-    Raises:
-        NvmlCallError: the library is not there, or the driver does not answer.
-    """
-    nvml = Nvml(control or Control())
-    _load(source)
-    nvml.call("nvmlInit")
-    try:
-        yield nvml
-    finally:
-        # A session that stays open blocks a GPU reset. A second try is all that can be done about it.
-        try:
-            nvml.call("nvmlShutdown")
-        except NvmlCallError:
-            with suppress(NvmlCallError):
-                nvml.call("nvmlShutdown")
-
-
 _loaded: NvmlSource | None = None
 
 
-def _load(source: NvmlSource) -> None:
+def load(source: NvmlSource) -> None:
+    """Have the binding use the library of that source.
+
+    Raises:
+        NvmlCallError: it cannot be loaded.
+    """
     global _loaded
     if source == _loaded:
         return

@@ -22,12 +22,13 @@ from mig_manager.gpu import work
 from mig_manager.gpu.control import CallRecord, Control
 from mig_manager.gpu.nvml import NvmlSource
 from mig_manager.gpu.readings import GpuUsage
+from mig_manager.gpu.sessions import LINGER_S, Sessions
 from mig_manager.gpu.work import WorkerOptions
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
 
-Operation = Literal["inventory", "usage", "release", "build", "rebuild", "persistence"]
+Operation = Literal["inventory", "usage", "release", "build", "rebuild", "persistence", "rest"]
 Payload = NodePlan | tuple[tuple[GpuIdentity, bool], ...] | None
 """What a request is about: a plan, or persistence modes."""
 Result = Inventory | tuple[GpuIdentity, ...] | tuple[GpuUsage, ...] | None
@@ -63,11 +64,13 @@ class Reply:
 class _Job:
     """One request under way."""
 
-    def __init__(self, server: _Server, request: Request) -> None:
+    def __init__(self, server: _Server, request: Request, *, heard: bool) -> None:
+        """`heard`: whether anybody waits for the answer."""
         self.control = Control()
         self.started = time.monotonic()
         self._server = server
         self._request = request
+        self._heard = heard
         self._lock = threading.Lock()
         self.answered = False
         self.thread = threading.Thread(target=self._run, name=request.operation, daemon=True)
@@ -82,21 +85,26 @@ class _Job:
         self.answer(Reply(result, error, tuple(self.control.records)))
 
     def _work(self) -> Result:
-        options, payload = self._server.setup.options, self._request.payload
-        given = (self._server.setup.source, options, self.control)
+        operation, payload = self._request.operation, self._request.payload
+        given = (self._server.sessions, self._server.setup.options, self.control)
         if isinstance(payload, NodePlan):
             do = {"release": work.release, "build": work.build, "rebuild": work.rebuild}
-            return do[self._request.operation](payload, *given)
+            return do[operation](payload, *given)
         if payload is not None:
             work.persistence(payload, *given)
             return None
-        return (work.usage if self._request.operation == "usage" else work.inventory)(*given)
+        if operation == "rest":
+            self._server.sessions.rest(self.control)
+            return None
+        return (work.usage if operation == "usage" else work.inventory)(*given)
 
     def answer(self, reply: Reply) -> None:
         """Send the reply, once."""
         with self._lock:
             if not self.answered:
                 self.answered = True
+                if not self._heard:
+                    return
                 with suppress(OSError):  # the parent is gone; the main thread notices
                     self._server.connection.send(reply)
 
@@ -120,6 +128,7 @@ class _Server:
         self.connection = connection
         self._stop_fd = stop_fd
         self.setup: Setup = connection.recv()
+        self.sessions = Sessions(self.setup.source)
         self._job: _Job | None = None
         self._stopped = False
 
@@ -127,10 +136,17 @@ class _Server:
         """Listen until the pipe closes."""
         while True:
             job = self._job if self._job is not None and not self._job.answered else None
-            left, message = (None, "") if job is None else job.overdue(self.setup.options)
-            if job is not None and left is not None and left <= 0:
-                job.answer(Reply(None, None, tuple(job.control.records), hung=message))
-                continue
+            if job is None:
+                left = self.sessions.idle_left()
+                if left is not None and left <= 0:
+                    self._start(Request("rest", None), heard=False)
+                    continue
+            else:
+                left, message = job.overdue(self.setup.options)
+                if left <= 0:
+                    job.answer(Reply(None, None, tuple(job.control.records), hung=message))
+                    continue
+                left = min(left, LINGER_S)  # Nobody tells when it is done, and then its session rests.
             heard = wait([self.connection] if self._stopped else [self.connection, self._stop_fd], left)
             if self._stop_fd in heard:
                 self._stopped = True
@@ -139,8 +155,8 @@ class _Server:
             if self.connection in heard:
                 self._start(self.connection.recv())
 
-    def _start(self, request: Request) -> None:
-        self._job = _Job(self, request)
+    def _start(self, request: Request, *, heard: bool = True) -> None:
+        self._job = _Job(self, request, heard=heard)
         if self._stopped:
             self._job.control.interrupt()
         self._job.thread.start()

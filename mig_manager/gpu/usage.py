@@ -23,7 +23,7 @@ def processes(device: Device) -> tuple[Process, ...]:
 
 def read_usage(device: Device, gpu: GpuIdentity) -> GpuUsage:
     """Who uses one GPU, asked of the GPU and of each of its MIG devices."""
-    minor = device.ask("nvmlDeviceGetMinorNumber")
+    minor = device.ask_once("nvmlDeviceGetMinorNumber")
     persistence = device.ask("nvmlDeviceGetPersistenceMode")
     found = dict.fromkeys(processes(device))
     if gpu.mig_capable and device.mig_mode()[0]:
@@ -33,7 +33,7 @@ def read_usage(device: Device, gpu: GpuIdentity) -> GpuUsage:
         gpu=gpu,
         minor=None if minor is None else int(minor),
         persistence=None if persistence is None else bool(persistence),
-        passthrough=device.ask("nvmlDeviceGetVirtualizationMode")
+        passthrough=device.ask_once("nvmlDeviceGetVirtualizationMode")
         == pynvml.NVML_GPU_VIRTUALIZATION_MODE_PASSTHROUGH,
         processes=tuple(
             Process(each.pid, each.gpu_instance, each.compute_instance, _name(device, each.pid))

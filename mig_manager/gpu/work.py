@@ -1,4 +1,4 @@
-"""The requests of a worker, each inside one NVML session."""
+"""The requests of a worker, each inside an NVML session."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from mig_manager.gpu.apply import GpuWork
 from mig_manager.gpu.control import Control, HaltedError
 from mig_manager.gpu.device import Device
 from mig_manager.gpu.inventory import find_gpus, read_gpu
-from mig_manager.gpu.nvml import Nvml, NvmlSource, session
+from mig_manager.gpu.nvml import Nvml
 from mig_manager.gpu.readings import GpuUsage
+from mig_manager.gpu.sessions import Sessions
 from mig_manager.gpu.usage import read_usage, set_persistence
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import GpuPlan, NodePlan
@@ -36,42 +37,42 @@ class WorkerOptions:
     """How long a whole request may take."""
 
 
-def inventory(source: NvmlSource, options: WorkerOptions, control: Control) -> Inventory:
+def inventory(sessions: Sessions, options: WorkerOptions, control: Control) -> Inventory:
     """What all GPUs look like."""
-    with session(source, control) as nvml:
+    with sessions.session(control, linger=True) as nvml:
         gpus = find_gpus(nvml)
         states = _each(gpus, lambda gpu: read_gpu(*gpu), options, control)
         return Inventory(nvml.driver_version(), tuple(states))
 
 
-def usage(source: NvmlSource, options: WorkerOptions, control: Control) -> tuple[GpuUsage, ...]:
+def usage(sessions: Sessions, options: WorkerOptions, control: Control) -> tuple[GpuUsage, ...]:
     """Who uses the GPUs."""
-    with session(source, control) as nvml:
+    with sessions.session(control, linger=True) as nvml:
         return tuple(_each(find_gpus(nvml), lambda gpu: read_usage(*gpu), options, control))
 
 
 def persistence(
-    modes: Sequence[tuple[GpuIdentity, bool]], source: NvmlSource, options: WorkerOptions, control: Control
+    modes: Sequence[tuple[GpuIdentity, bool]], sessions: Sessions, options: WorkerOptions, control: Control
 ) -> None:
     """Set persistence modes."""
-    with session(source, control) as nvml:
+    with sessions.session(control) as nvml:
         for gpu, enabled in modes:
             set_persistence(Device(nvml, gpu.uuid, gpu.index).refresh(), enabled)
 
 
 def release(
-    plan: NodePlan, source: NvmlSource, options: WorkerOptions, control: Control
+    plan: NodePlan, sessions: Sessions, options: WorkerOptions, control: Control
 ) -> tuple[GpuIdentity, ...]:
     """Destroy what goes and set the modes. Gives the GPUs whose mode is pending until a reset."""
     plans = [gpu for gpu in plan.gpus if _releases(gpu)]
     if not plans:
         return ()
-    with session(source, control) as nvml:
+    with sessions.session(control) as nvml:
         pending = _each(plans, lambda gpu: _work(nvml, gpu, options).release(gpu), options, control)
     return tuple(gpu.gpu for gpu, waits in zip(plans, pending, strict=True) if waits)
 
 
-def rebuild(plan: NodePlan, source: NvmlSource, options: WorkerOptions, control: Control) -> None:
+def rebuild(plan: NodePlan, sessions: Sessions, options: WorkerOptions, control: Control) -> None:
     """Destroy what goes, then create what is new. Only for a plan that changes no mode.
 
     Nothing is created before all is destroyed on every GPU.
@@ -79,18 +80,18 @@ def rebuild(plan: NodePlan, source: NvmlSource, options: WorkerOptions, control:
     plans = [gpu for gpu in plan.gpus if gpu.changes]
     if not plans:
         return
-    with session(source, control) as nvml:
+    with sessions.session(control) as nvml:
         work = [(_work(nvml, gpu, options), gpu) for gpu in plans]
         _each(work, lambda each: each[0].release(each[1]), options, control)
         _each(work, lambda each: each[0].build(each[1]), options, control)
 
 
-def build(plan: NodePlan, source: NvmlSource, options: WorkerOptions, control: Control) -> None:
+def build(plan: NodePlan, sessions: Sessions, options: WorkerOptions, control: Control) -> None:
     """Create what is new, on GPUs whose mode is what the plan wants."""
     plans = [gpu for gpu in plan.gpus if _builds(gpu)]
     if not plans:
         return
-    with session(source, control) as nvml:
+    with sessions.session(control) as nvml:
         _each(plans, lambda gpu: _work(nvml, gpu, options).build(gpu), options, control)
 
 

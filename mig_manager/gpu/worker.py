@@ -162,6 +162,15 @@ class GpuWorker:
         """
         self._request("rebuild", plan)
 
+    def rest(self) -> None:
+        """End the NVML session that reads leave open for a moment: nobody may have a GPU open that is reset.
+
+        Raises:
+            MigManagerError: NVML_ERROR.
+        """
+        if self._process is not None:
+            self._request("rest", None)
+
     def stop_after_call(self) -> None:
         """Begin no further change: the request in hand fails with INTERRUPTED when its call comes back.
 

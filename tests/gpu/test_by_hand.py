@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from mig_manager.errors import Reason
-from mig_manager.gpu.nvml import session
+from mig_manager.gpu.control import Control
 from mig_manager.gpu.repartition import RepartitionError, carry_out
+from mig_manager.gpu.sessions import Sessions
 from mig_manager.planning.hand import NewByHand, plan_create, plan_destroy
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.restore import plan_restore
@@ -21,7 +22,7 @@ from tests.gpu.node import Node, bare, kinds, shape
 
 def device_counts(node: Node, now: Inventory) -> list[dict[str, int]]:
     """What NVML itself says that still fits, by GPU and profile."""
-    with session(node.source) as nvml:
+    with Sessions(node.source).session(Control()) as nvml:
         handles = [nvml.call("nvmlDeviceGetHandleByUUID", state.gpu.uuid.encode()) for state in now.gpus]
         return [
             {

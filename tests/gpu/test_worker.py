@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from mig_manager.errors import MigManagerError, Reason
+from mig_manager.gpu.nvml import GPU_IS_LOST
 from mig_manager.gpu.repartition import RepartitionError, repartition
 from mig_manager.gpu.worker import LostWorkerError
 from mig_manager.planning.plan import NodePlan
@@ -76,9 +77,34 @@ def test_the_process_ends_with_the_block_and_leaves_no_session(make_node: MakeNo
     node = make_node("1xA30")
     with node.worker as worker:
         worker.inventory()
-        assert node.gpus.sessions() == []
         assert len(children()) == 1
     assert children() == []
+    assert node.gpus.sessions() == []
+
+
+def test_reads_in_a_row_share_a_session_that_rests_soon_after_the_last(make_node: MakeNode) -> None:
+    node = make_node("1xA100-SXM4-80GB")
+    node.apply(SEVEN)
+    node.worker.rest()
+    node.gpus.record_calls()
+    first = node.worker.inventory()
+    alone = len(node.gpus.calls())
+    assert node.worker.inventory() == first
+    assert len(node.gpus.calls()) < 1.6 * alone, "what cannot change is asked once"
+    node.worker.usage()
+    assert sum(call.function.startswith("nvmlInit") for call in node.gpus.calls()) == 1
+    until(lambda: node.gpus.sessions() == [])
+    assert node.gpus.calls()[-1].function == "nvmlShutdown"
+
+
+def test_a_session_in_which_a_call_fails_is_not_used_again(make_node: MakeNode) -> None:
+    node = make_node("1xA30")
+    node.worker.inventory()
+    node.gpus.fail("nvmlDeviceGetMigMode", GPU_IS_LOST, times=1)
+    with pytest.raises(MigManagerError, match="does not answer on the bus"):
+        node.worker.inventory()
+    assert node.gpus.sessions() == []
+    assert len(node.worker.inventory().gpus) == 1
 
 
 def test_a_closed_worker_starts_again_at_the_next_request(make_node: MakeNode) -> None:
@@ -274,9 +300,11 @@ def test_a_driver_that_is_upgraded_between_two_requests_is_reached_by_a_fresh_pr
     node = make_node("1xA100-SXM4-80GB")
     before = node.apply(SEVEN)
     plan = planned(node, "7g.80gb")
+    node.worker.rest()
     node.gpus.restart_driver("590.44.01")
     after = node.worker.inventory()
     assert (after.driver_version, len(after.gpus[0].instances)) == ("590.44.01", 0)
+    node.worker.rest()
     node.gpus.restart_driver("595.1")
     node.worker.build(replace(plan, gpus=tuple(replace(gpu, destroy=()) for gpu in plan.gpus)))
     assert [shape(gpu) for gpu in node.worker.inventory().gpus] == ["7g.80gb@0"]
