@@ -155,17 +155,20 @@ class _Server:
             if self.connection in heard:
                 self._start(self.connection.recv())
 
-    def _start(self, request: Request, *, heard: bool = True) -> None:
-        self._job = _Job(self, request, heard=heard)
+    def _start(self, request: Request, *, heard: bool = True) -> _Job:
+        self._job = job = _Job(self, request, heard=heard)
         if self._stopped:
-            self._job.control.interrupt()
-        self._job.thread.start()
+            job.control.interrupt()
+        job.thread.start()
+        return job
 
     def finish(self) -> None:
-        """The parent is gone: let the call in hand come back, and begin no other."""
+        """The parent is gone: let the call in hand come back, begin no other, and leave no session."""
         if self._job is not None:
             self._job.control.interrupt()
             self._job.thread.join(self.setup.options.call_timeout_s)
+        rest = self._start(Request("rest", None), heard=False)
+        rest.thread.join(self.setup.options.call_timeout_s)
 
 
 def _unexpected(operation: Operation, failure: Exception) -> MigManagerError:
