@@ -54,7 +54,7 @@ def repartition(
     """Carry out a plan; gives what the GPUs look like then, as read back.
 
     Args:
-        worker: does the NVML work. Between its requests no NVML session is open.
+        worker: does the NVML work. No NVML session of its is open during a reset.
         target: what `plan` was made for; where the GPU refuses the plan, other plans are made for it.
         plan: what to do. Nothing that it keeps is destroyed, by the rollback neither.
         before: what `plan` was made from, and what a failure puts back.
