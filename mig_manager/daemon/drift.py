@@ -20,6 +20,7 @@ from mig_manager.cluster.objects import NodeMeta
 from mig_manager.cluster.pods import name_pods
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import watch_pods
+from mig_manager.daemon.gpus import facts_in, gpus_annotation
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.status import (
     GPUS_ANNOTATION,
@@ -29,7 +30,6 @@ from mig_manager.daemon.status import (
     State,
     Status,
     fitting,
-    gpus_annotation,
     now,
 )
 from mig_manager.daemon.tenants import Tenants, pod_resources
@@ -232,16 +232,17 @@ def telling(meta: NodeMeta, finding: Finding, left: str, told: str) -> tuple[Nod
     Gives the new status too, where that is news.
     """
     before = meta.annotations.get(GPUS_ANNOTATION, "")
-    facts = before if finding.inventory is None else gpus_annotation(finding.inventory)
+    seen = before if finding.inventory is None else gpus_annotation(finding.inventory)
     change = NodeChange()
-    if facts != before:
-        change |= NodeChange(annotations={GPUS_ANNOTATION: facts})
+    if seen != before:
+        change |= NodeChange(annotations={GPUS_ANNOTATION: seen})
     said = Status.from_json(meta.annotations.get(STATUS_ANNOTATION))
     if said is None:
         return change, None
     if not finding.words:
         # GPUs that the layout does not name may be others by now.
-        said = replace(said, granted=Granted.of(said.granted.hash if said.granted else said.hash, facts))
+        granted = said.granted.hash if said.granted else said.hash
+        said = replace(said, granted=Granted.of(granted, facts_in(seen)))
     if finding.words == told:
         if change:
             change |= NodeChange(annotations={STATUS_ANNOTATION: said.to_json()})

@@ -12,6 +12,7 @@ from mig_manager.cluster.node import NodeChange, NodeClient, newer
 from mig_manager.cluster.objects import Node, NodeMeta
 from mig_manager.cluster.taints import without_taint
 from mig_manager.cluster.wait import Deadline
+from mig_manager.daemon.gpus import facts_in, gpu_facts, gpus_annotation
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal, gpus_before
 from mig_manager.daemon.status import (
     GPUS_ANNOTATION,
@@ -24,7 +25,6 @@ from mig_manager.daemon.status import (
     State,
     Status,
     fitting,
-    gpus_annotation,
     now,
 )
 from mig_manager.daemon.wish import Wish
@@ -211,7 +211,7 @@ class Report:
         state = State.PENDING if superseded and outcome.state is State.SUCCESS else outcome.state
         facts = {} if inventory is None else {GPUS_ANNOTATION: gpus_annotation(inventory)}
         if state is State.SUCCESS and inventory is not None:
-            self._grant = Granted.of(self._means.hash, facts[GPUS_ANNOTATION])
+            self._grant = Granted.of(self._means.hash, gpu_facts(inventory))
         change = self._status(state, outcome.phase, outcome, retry) | NodeChange(annotations=facts)
         unreadable = journal is None and JOURNAL_ANNOTATION in self.node.meta.annotations
         if rest is not journal or unreadable:
@@ -274,7 +274,7 @@ class Report:
             said is not None
             and said.state is State.SUCCESS
             and self.journal is None
-            and self.node.meta.annotations.get(GPUS_ANNOTATION) == gpus_annotation(inventory)
+            and facts_in(self.node.meta.annotations.get(GPUS_ANNOTATION, "")) == gpu_facts(inventory)
         )
         return Wish(said.layout, said.hash, origin=said.origin) if said is not None and granted else None
 
@@ -300,13 +300,13 @@ class Report:
         if said is None or said.layout != self.wish.layout:
             return None
         if said.granted is None and said.state is State.SUCCESS:  # As an older version says it.
-            return Granted.of(said.hash, self.node.meta.annotations.get(GPUS_ANNOTATION, ""))
+            return Granted.of(said.hash, facts_in(self.node.meta.annotations.get(GPUS_ANNOTATION, "")))
         return said.granted
 
     def as_granted(self, inventory: Inventory) -> bool:
         """Whether the GPUs are still what they were when the layout was applied."""
         granted = self.granted
-        return granted is not None and granted == Granted.of(granted.hash, gpus_annotation(inventory))
+        return granted is not None and granted == Granted.of(granted.hash, gpu_facts(inventory))
 
     def lost_everything(self, inventory: Inventory) -> bool:
         """Whether a reboot, or a reload of the driver, has taken all that had been applied for this label."""

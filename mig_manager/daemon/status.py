@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import Any
 
 from mig_manager.errors import MigManagerError, Reason
-from mig_manager.planning.state import Inventory
 
 CONFIG_LABEL = "nvidia.com/mig.config"
 """The wanted layout; the user's."""
@@ -100,7 +99,7 @@ class Granted:
 
     @classmethod
     def of(cls, content: str | None, facts: str) -> Granted:
-        """A layout of that hash was applied; `facts` are the GPUs as `gpus_annotation` gives them."""
+        """A layout of that hash was applied; `facts` are the GPUs as `gpu_facts` gives them."""
         return cls(content, hashlib.sha256(facts.encode()).hexdigest()[:16])
 
 
@@ -180,32 +179,6 @@ def fitting(message: str) -> str:
 def now() -> str:
     """The time, RFC 3339 in UTC, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def gpus_annotation(inventory: Inventory) -> str:
-    """The GPUs as read, for people and tools that have no access to the node: JSON list, one object a GPU."""
-    return json.dumps(
-        [
-            {
-                "index": state.gpu.index,
-                "uuid": state.gpu.uuid,
-                "busId": state.gpu.bus_id,
-                "model": state.gpu.model,
-                "mig": state.mig_current if state.gpu.mig_capable else None,
-                "instances": [
-                    {
-                        "profile": str(instance.profile),
-                        "start": instance.placement.start,
-                        "size": instance.placement.size,
-                        "compute": [str(instance.profile.split(one.slices)) for one in instance.compute],
-                    }
-                    for instance in state.instances
-                ],
-            }
-            for state in inventory.gpus
-        ],
-        separators=(",", ":"),
-    )
 
 
 def strategy_of(labels: Mapping[str, str], default: str) -> str:

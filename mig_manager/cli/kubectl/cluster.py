@@ -58,7 +58,7 @@ class GpuNode:
 
     @property
     def gpus(self) -> list[dict[str, Any]]:
-        """The annotation mig-manager/gpus as `daemon.status.gpus_annotation` writes it; empty without."""
+        """The annotation mig-manager/gpus as `daemon.gpus.gpus_annotation` writes it; empty without."""
         return _json_list(self.node.meta.annotations.get(GPUS_ANNOTATION))
 
     @property
