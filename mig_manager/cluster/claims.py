@@ -37,6 +37,10 @@ class SliceDevice:
     """`pool/device`, as a claim's allocation and the kubelet name it."""
     uuid: str | None
     """`GPU-...` or `MIG-...`; None for a MIG device that the driver makes only once it is claimed."""
+    parent: str | None = None
+    """UUID of the GPU that a MIG device is a part of; None for a GPU, and where nobody tells."""
+    memory_slices: frozenset[int] = frozenset()
+    """Of its GPU, that a MIG device lies on; empty for a GPU, and where nobody tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,26 +61,49 @@ class ResourceSlice:
             pool=pool,
             generation=int(spec["pool"].get("generation", 0)),
             devices=tuple(
-                SliceDevice(f"{pool}/{device['name']}", _uuid(device)) for device in spec.get("devices") or ()
+                SliceDevice(
+                    f"{pool}/{device['name']}",
+                    _attribute(device, "uuid"),
+                    _attribute(device, "parentUUID"),
+                    _memory_slices(device),
+                )
+                for device in spec.get("devices") or ()
             ),
         )
 
 
-def _uuid(device: JsonObject) -> str | None:
-    # Before v1beta2 everything that describes a device lay one level deeper.
-    attributes = device.get("basic", device).get("attributes") or {}
-    value = attributes.get("uuid") or attributes.get(f"{GPU_DRIVER}/uuid") or {}
+def _attribute(device: JsonObject, name: str) -> str | None:
+    attributes = _described(device).get("attributes") or {}
+    value = attributes.get(name) or attributes.get(f"{GPU_DRIVER}/{name}") or {}
     return value.get("string")
+
+
+def _memory_slices(device: JsonObject) -> frozenset[int]:
+    """Those of a MIG device; NVIDIA's driver tells them as capacities, `memorySlice4: 1`."""
+    names = (name.removeprefix(f"{GPU_DRIVER}/") for name in _described(device).get("capacity") or ())
+    numbers = (name.removeprefix("memorySlice") for name in names if name.startswith("memorySlice"))
+    return frozenset(int(number) for number in numbers if number.isdecimal())
+
+
+def _described(device: JsonObject) -> JsonObject:
+    # Before v1beta2 everything that describes a device lay one level deeper.
+    found: JsonObject = device.get("basic", device)
+    return found
 
 
 def current_devices(slices: Iterable[ResourceSlice]) -> Mapping[str, str | None]:
     """UUIDs by `pool/device`, of the latest generation of each pool."""
+    return {name: device.uuid for name, device in latest_devices(slices).items()}
+
+
+def latest_devices(slices: Iterable[ResourceSlice]) -> Mapping[str, SliceDevice]:
+    """Devices by `pool/device`, of the latest generation of each pool."""
     slices = tuple(slices)
     latest: dict[str, int] = {}
     for each in slices:
         latest[each.pool] = max(latest.get(each.pool, 0), each.generation)
     return {
-        device.name: device.uuid
+        device.name: device
         for each in slices
         if each.generation == latest[each.pool]
         for device in each.devices
@@ -121,12 +148,16 @@ class Claims:
 
     def hardware(self) -> Mapping[str, str | None]:
         """UUIDs by `pool/device` of all that NVIDIA's driver offers on this node; empty where nobody tells."""
+        return {name: device.uuid for name, device in self.devices().items()}
+
+    def devices(self) -> Mapping[str, SliceDevice]:
+        """By `pool/device` all that NVIDIA's driver offers on this node; empty where nobody tells."""
         path = self._path("resourceslices")
         if path is None:
             return {}
         try:
             answer = self._api.get(path, self._selection, deadline=Deadline.after(_PATIENCE_S))
-            return current_devices(map(ResourceSlice.from_json, answer.get("items") or ()))
+            return latest_devices(map(ResourceSlice.from_json, answer.get("items") or ()))
         except ApiError as error:
             logger.warning("ResourceSlices cannot be read: {}", error.message)
             return {}

@@ -9,6 +9,7 @@ import typer
 
 from mig_manager import __version__
 from mig_manager.cli.ending import run_command, run_program
+from mig_manager.cli.kubectl import show
 from mig_manager.cli.output import write
 
 _EPILOG = """\b
@@ -24,6 +25,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+for module in (show,):
+    module.add_to(app)
 
 
 def _print_version(wanted: bool) -> None:

@@ -32,6 +32,8 @@ class MigDevice:
     uuid: str
     profile: MigProfile
     """As the driver names it."""
+    memory_slices: range
+    """Of its GPU."""
     memory_mb: int
     multiprocessors: int
     engines: Engines
@@ -137,6 +139,7 @@ def _devices(model: GpuModel, instances: Sequence[dict[str, Any]]) -> Iterable[M
             yield MigDevice(
                 uuid=compute["uuid"],
                 profile=device,
+                memory_slices=range(instance["start"], instance["start"] + instance["size"]),
                 memory_mb=instance["memory_mb"],
                 multiprocessors=whole * device.compute_slices // device.gpu_slices,
                 engines=profile.engines,

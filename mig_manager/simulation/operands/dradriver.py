@@ -26,7 +26,9 @@ def devices(gpus: Sequence[Gpu]) -> list[Object]:
             profile = "".join(letter for letter in str(device.profile) if letter.isalnum())
             name = f"gpu-{gpu.index}-mig-{profile}-{numbers[profile]}"
             numbers[profile] += 1
-            found.append(_device(name, "mig", device.uuid, parentUUID=gpu.uuid, profile=str(device.profile)))
+            made = _device(name, "mig", device.uuid, parentUUID=gpu.uuid, profile=str(device.profile))
+            made["capacity"] = {f"memorySlice{number}": {"value": "1"} for number in device.memory_slices}
+            found.append(made)
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from mig_manager.cluster.node import NodeChange
 from mig_manager.daemon.advertised import expected_resources, shapes_now
+from mig_manager.daemon.gpus import gpu_facts, gpus_annotation
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal, gpus_before
 from mig_manager.daemon.status import (
     CONFIG_LABEL,
@@ -22,7 +23,6 @@ from mig_manager.daemon.status import (
     Phase,
     State,
     Status,
-    gpus_annotation,
 )
 from mig_manager.layouts.book import LayoutBook, content_hash, resolve
 from mig_manager.layouts.generate import generate_layouts
@@ -117,7 +117,6 @@ class Cluster:
         if layout is not None:
             hash_ = content_hash(target_of(layout, inventory, own))
             inventory = with_layout(layout, inventory, own)
-            facts = gpus_annotation(inventory)
             status = Status(
                 layout=layout,
                 state=State.SUCCESS,
@@ -125,12 +124,12 @@ class Cluster:
                 hash=hash_,
                 startedAt=STARTED,
                 finishedAt=FINISHED,
-                granted=Granted.of(hash_, facts),
+                granted=Granted.of(hash_, gpu_facts(inventory)),
             )
             meta["labels"] |= {CONFIG_LABEL: layout, STATE_LABEL: State.SUCCESS}
             meta["annotations"] |= {
                 STATUS_ANNOTATION: status.to_json(),
-                GPUS_ANNOTATION: facts,
+                GPUS_ANNOTATION: gpus_annotation(inventory),
                 LAYOUTS_ANNOTATION: json.dumps(feasible(inventory, own)),
             }
         meta["annotations"] |= annotations or {}
