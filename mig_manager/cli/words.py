@@ -67,7 +67,7 @@ def trial_lines(trials: Mapping[str, NodePlan | MigManagerError]) -> list[Text]:
         line = Text(f"{name:<{width}}  ")
         if isinstance(outcome, MigManagerError):
             line.append(f"{'no':<4}  ", "red")
-            line.append(f"{outcome.reason}: {_gist(outcome.message)}")
+            line.append(f"{outcome.reason}: {gist(outcome.message)}")
         else:
             line.append(f"{'yes':<4}  ", "green")
             modes = sum(item.mig.switches for item in outcome.gpus)
@@ -251,7 +251,7 @@ def _passes(gpu: GpuIdentity, entry: LayoutEntry) -> bool:
     return by_id and (not entry.gpu_models or any(same_model(gpu.model, name) for name in entry.gpu_models))
 
 
-def _gist(message: str) -> str:
+def gist(message: str) -> str:
     """What a message comes to, without its place in the file and its explanations."""
     first = re.sub(r"^\S+:\d+: ", "", message.splitlines()[0])
     return re.split(r"[;.] ", first)[0]

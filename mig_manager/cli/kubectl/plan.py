@@ -1,0 +1,172 @@
+"""`kubectl mig plan`: what a layout would change on nodes, without touching anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mig_manager.cli.errors import ExitCode, InputError
+from mig_manager.cli.kubectl.options import Context, KubeconfigFile, Selector
+from mig_manager.cli.options import Listing
+from mig_manager.errors import MigManagerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mig_manager.cli.kubectl.cluster import GpuNode
+    from mig_manager.cli.kubectl.forecast import Forecast, NoForecast
+    from mig_manager.cli.kubectl.layoutsource import Source
+    from mig_manager.cluster.budgets import Budget
+    from mig_manager.cluster.client import Api
+
+_EXAMPLES = """\b
+Examples:
+  kubectl mig plan gpu-1 all-balanced
+  kubectl mig plan gpu-1 gpu-2 training -o json
+  kubectl mig plan -l pool=inference all-1g.10gb
+  kubectl mig plan gpu-1 mixed --config-file layouts.yaml
+
+\b
+Exits with 0 where the layout fits all of these nodes, with 2 and the reason
+where one of them cannot take it.
+"""
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the command."""
+    app.command("plan", epilog=_EXAMPLES, short_help="What a layout would change, and which pods it evicts.")(
+        plan
+    )
+
+
+def plan(
+    words: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[NODE]... LAYOUT", help="Names of Nodes, and the name of a layout at the end."
+        ),
+    ],
+    selector: Selector = None,
+    output: Annotated[
+        Listing, typer.Option("-o", "--output", help="Text for people, JSON, or YAML.")
+    ] = Listing.TEXT,
+    config_file: Annotated[
+        Path | None,
+        typer.Option(
+            "-f", "--config-file", metavar="FILE", help="Layouts from this file, instead of the ConfigMap."
+        ),
+    ] = None,
+    config_map: Annotated[
+        str | None,
+        typer.Option(
+            "--config-map",
+            metavar="NAMESPACE/NAME",
+            help="The ConfigMap with the layouts; without it the one named mig-manager-layouts.",
+        ),
+    ] = None,
+    kubeconfig: KubeconfigFile = None,
+    context: Context = None,
+) -> None:
+    """Show what a layout would keep, destroy and create on nodes, and which pods would have to go.
+
+    It is worked out from what the API tells; no node is asked, and nothing is touched. Which device of a type a pod
+    has, only its kubelet knows, so some pods only may have to go. What holds evictions up is shown:
+    PodDisruptionBudgets, pods without a controller, pods of DaemonSets.
+    """
+    *names, layout = words
+    if not names and selector is None:
+        raise InputError(
+            f"name at least one Node, and the layout at the end (found only {layout!r}); or select Nodes by -l"
+        )
+    from mig_manager.cli.kubectl.cluster import connect, find_nodes
+    from mig_manager.cli.kubectl.layoutsource import layout_source
+
+    with connect(kubeconfig, context) as api:
+        nodes = find_nodes(api, names, selector)
+        if not nodes:
+            raise InputError(f"no Node has labels {selector}")
+        source = layout_source(api, config_file, config_map)
+        budgets, unread = _budgets(api)
+        found = [_forecast(api, node, layout, source, budgets, unread) for node in nodes]
+    _print(found, layout, source, output)
+    if len(found) == 1 and not _fits(found[0]):
+        raise found[0].error  # type: ignore[union-attr]
+    if not all(map(_fits, found)):
+        raise typer.Exit(ExitCode.BAD_INPUT)
+
+
+def _budgets(api: Api) -> tuple[Sequence[Budget], str]:
+    """All budgets; or none, and why."""
+    from mig_manager.cluster.budgets import find_budgets
+    from mig_manager.cluster.refusal import ApiError
+
+    try:
+        return find_budgets(api), ""
+    except ApiError as error:
+        if error.status not in (403, 404):
+            raise
+        return (), f"PodDisruptionBudgets cannot be read, so that none is taken into account: {error.message}"
+
+
+def _forecast(
+    api: Api, node: GpuNode, layout: str, source: Source, budgets: Sequence[Budget], unread: str
+) -> Forecast | NoForecast:
+    from mig_manager.cli.kubectl.forecast import NoForecast, forecast
+    from mig_manager.cli.kubectl.show import shown_node
+
+    remarks = [unread] if unread else []
+    if node.in_a_run:
+        remarks.append(
+            f"A run is under way on {node.name}, or was broken off: its GPUs may be about to change."
+        )
+    try:
+        shown = shown_node(api, node)
+        known = layout in node.layouts
+        return forecast(shown, layout, source.book, budgets, known_there=known, remarks=remarks)
+    except (MigManagerError, InputError) as error:
+        from mig_manager.cluster.refusal import ApiError
+
+        if isinstance(error, ApiError):
+            raise
+        return NoForecast(node.name, error)
+
+
+def _fits(one: Forecast | NoForecast) -> bool:
+    from mig_manager.cli.kubectl.forecast import Forecast
+
+    return isinstance(one, Forecast)
+
+
+def _print(found: Sequence[Forecast | NoForecast], layout: str, source: Source, output: Listing) -> None:
+    from mig_manager.cli.kubectl.forecast import NoForecast
+    from mig_manager.cli.kubectl.forecastwords import forecast_document, forecast_lines, forecast_table
+    from mig_manager.cli.output import Screen, complain, write_listing
+
+    if output is not Listing.TEXT:
+        documents = [forecast_document(one, layout) for one in found]
+        write_listing({"layout": layout, "layouts": source.words, "nodes": documents}, output)
+        return
+    from rich.text import Text
+
+    screen = Screen()
+    several = len(found) > 1
+    if several:
+        screen.lines([*forecast_table(found), Text()])
+    told: dict[str, list[str]] = {}
+    for one in found:
+        if isinstance(one, NoForecast):
+            if several:
+                complain(f"{one.node}: {one.error}")
+            continue
+        lines = list(forecast_lines(one, screen.look))
+        alike = told.setdefault("\n".join(line.plain for line in lines), [])
+        alike.append(one.node)
+        if len(alike) == 1:
+            screen.lines([Text(one.node, "bold"), *lines, Text()])
+    for first, *others in told.values():
+        if others:
+            screen.lines([Text(f"{', '.join(others)}: the same as {first}")])
+    if any(not isinstance(one, NoForecast) for one in found):
+        screen.lines([Text(f"layouts: {source.words}", "dim")])
