@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.text import Text
 
     from mig_manager.cli.options import Listing
@@ -70,7 +71,11 @@ class Screen:
                 drop_output()
 
         console = Quiet(highlight=False, markup=False, emoji=False)
-        colour = console.is_terminal and not console.no_color and not console.is_dumb_terminal
+        self.moving: Console | None = (
+            console if console.is_terminal and not console.is_dumb_terminal else None
+        )
+        """For what changes in place; None where nothing can."""
+        colour = self.moving is not None and not console.no_color
         self.look: Look = Look(True, console.encoding.startswith("utf")) if colour else PLAIN
         self.width = console.width if console.is_terminal else _PLAIN_WIDTH
         """Columns to write in: those of the terminal, or 100 where there is none."""

@@ -39,6 +39,7 @@ USERS_IN_THE_WAY = frozenset({Reason.EVICTION_BLOCKED, Reason.DRAIN_TIMEOUT, Rea
 _LOOKS_FIRST = USERS_IN_THE_WAY | {Reason.DRAIN_REQUIRED}
 _NOT_USABLE = frozenset({Reason.RESOURCES_NOT_ADVERTISED, Reason.DEVICE_NODE_ERROR, Reason.CDI_ERROR})
 
+_NAMED_PODS = 100
 _CORDONED = "The node stays cordoned."
 _PAUSED = "Not everything could be put back yet; that is tried again."
 
@@ -75,6 +76,8 @@ class Report:
         self.failed_in: Phase | None = None
         """Where the run failed, while it puts things back."""
         self.gpus: tuple[int, ...] = ()
+        self.leaving: tuple[str, ...] = ()
+        """The pods that have to go, `namespace/name`; said while they are drained."""
         self.before: Status | None = None
         """What the Node said when the run began."""
         self.latest: Callable[[], Node | None] = lambda: None
@@ -364,6 +367,7 @@ class Report:
             attempt=self._attempt(self.wish),
             nextRetryAt=retry,
             gpus=self.gpus,
+            leaving=self.leaving[:_NAMED_PODS] if phase is Phase.DRAINING and outcome is None else (),
             edited=(self.edited and state is not State.SUCCESS) or None,
             reboot=self.reboot,
             granted=self._grant or self.granted,

@@ -121,6 +121,8 @@ class Status:
     nextRetryAt: str | None = None  # noqa: N815
     gpus: tuple[int, ...] = field(default=())
     """Indices of the GPUs that the run changes."""
+    leaving: tuple[str, ...] = field(default=())
+    """`namespace/name` of the pods that have to go for it, while they do; the first 100 of them."""
     edited: bool | None = None
     """True where only an edit of the layout asks for the run: what the label meant before had been applied."""
     reboot: Reboot | None = None
@@ -146,6 +148,7 @@ class Status:
             kept["reason"] = Reason(kept["reason"]) if kept.get("reason") else None
             kept["origin"] = Origin(kept["origin"]) if kept.get("origin") else None
             kept["gpus"] = tuple(kept.get("gpus", ()))
+            kept["leaving"] = tuple(map(str, kept.get("leaving", ())))
             kept["reboot"] = Reboot.from_values(kept.get("reboot"))
             granted = kept.get("granted")
             kept["granted"] = Granted(granted["hash"], granted["gpus"]) if granted else None

@@ -104,6 +104,7 @@ class Way:
                 Reason.DRIFTED,
                 f"The layout is not applied again, for that would take something from {name_pods(pods)}.",
             )
+        self._report.leaving = tuple(map(str, pods))
         self._report.say(Phase.DRAINING)
         with self._interrupts.free_to_start_over():
             gone = self.tenants.leave(plan, inventory, self._hindered, everyone=everyone)
