@@ -17,6 +17,7 @@ from mig_manager.cluster.objects import NodeMeta
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.drift import Drift, telling
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION
+from mig_manager.daemon.layoutsfrom import LayoutsFrom
 from mig_manager.daemon.metrics import Metrics
 from mig_manager.daemon.reconfigure import Run
 from mig_manager.daemon.report import PATIENCE, Report
@@ -24,8 +25,10 @@ from mig_manager.daemon.retries import Retries
 from mig_manager.daemon.said import Said
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.status import (
+    AGAIN_ANNOTATION,
     CONFIG_LABEL,
     LAYOUTS_ANNOTATION,
+    LAYOUTS_FROM_ANNOTATION,
     STATE_LABEL,
     STATUS_ANNOTATION,
     Outcome,
@@ -48,6 +51,8 @@ class _Handled:
     wish: Wish | None
     """None where the hardware is not known yet, so that no layout has a meaning."""
     failed: bool
+    again: str | None
+    """The annotation by which the same layout is asked for again, as it was when the run began."""
 
 
 class Agent:
@@ -137,8 +142,8 @@ class Agent:
         layout = self._wanted(meta)
         if not layout and self._unlabelled.undecided:
             return False
-        handled = self._handled
-        if handled is None or (handled.node_uid, handled.layout) != (meta.uid, layout):
+        handled, again = self._handled, meta.annotations.get(AGAIN_ANNOTATION)
+        if handled is None or (handled.node_uid, handled.layout, handled.again) != (meta.uid, layout, again):
             ours = (STATE_LABEL in meta.labels, *(key in meta.annotations for key in _OURS))
             return bool(layout) or any(ours)
         if handled.wish is None:
@@ -225,7 +230,8 @@ class Agent:
             self._drift.watch(
                 None if outcome.reason is None and outcome.message else wish.target, outcome.message
             )
-        self._handled = _Handled(meta.uid, wish.layout if wish is not None else layout, wish, failed)
+        again = meta.annotations.get(AGAIN_ANNOTATION)
+        self._handled = _Handled(meta.uid, wish.layout if wish is not None else layout, wish, failed, again)
 
     def _look(self, meta: NodeMeta, layout: str) -> None:
         """Compare the GPUs with what was applied, and say or mend what differs."""
@@ -270,16 +276,20 @@ class Agent:
         )
 
     def _publish_layouts(self, meta: NodeMeta) -> None:
-        """Write down which layouts this node can take now, where that is news."""
+        """Write down which layouts this node can take now, and where they come from, as far as that is news."""
         self._published = (meta.uid, self._site.wishes.sources())
-        names = json.dumps(self._site.wishes.feasible())
-        if meta.annotations.get(LAYOUTS_ANNOTATION) != names:
-            self._write(NodeChange(annotations={LAYOUTS_ANNOTATION: names}))
+        said = {
+            LAYOUTS_ANNOTATION: json.dumps(self._site.wishes.feasible()),
+            LAYOUTS_FROM_ANNOTATION: LayoutsFrom.of(self._site.settings).to_json(),
+        }
+        news = {key: value for key, value in said.items() if meta.annotations.get(key) != value}
+        if news:
+            self._write(NodeChange(annotations=news))
 
     def _let_go(self, meta: NodeMeta) -> None:
         """The label is gone: the layout stays, and we say no more about it."""
         logger.info("label {} is gone: the layout stays, the state goes", CONFIG_LABEL)
-        self._handled = _Handled(meta.uid, "", None, False)
+        self._handled = _Handled(meta.uid, "", None, False, meta.annotations.get(AGAIN_ANNOTATION))
         self._drift.rest()
         self._said.forget()
         change = NodeChange(labels={STATE_LABEL: None}, annotations={STATUS_ANNOTATION: None})

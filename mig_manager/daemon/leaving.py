@@ -16,9 +16,23 @@ from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.taints import without_taint
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal
-from mig_manager.daemon.status import GPUS_ANNOTATION, LAYOUTS_ANNOTATION, STATE_LABEL, STATUS_ANNOTATION
+from mig_manager.daemon.status import (
+    AGAIN_ANNOTATION,
+    GPUS_ANNOTATION,
+    LAYOUTS_ANNOTATION,
+    LAYOUTS_FROM_ANNOTATION,
+    STATE_LABEL,
+    STATUS_ANNOTATION,
+)
 
-_ANNOTATIONS = (STATUS_ANNOTATION, JOURNAL_ANNOTATION, GPUS_ANNOTATION, LAYOUTS_ANNOTATION)
+_ANNOTATIONS = (
+    STATUS_ANNOTATION,
+    JOURNAL_ANNOTATION,
+    GPUS_ANNOTATION,
+    LAYOUTS_ANNOTATION,
+    LAYOUTS_FROM_ANNOTATION,
+    AGAIN_ANNOTATION,
+)
 
 _PATIENCE = 60.0
 """Seconds that each request is tried again while the API server does not take it."""

@@ -6,9 +6,15 @@ from collections.abc import Iterable, Mapping
 
 from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import NodeMeta
-from mig_manager.daemon.status import GPUS_ANNOTATION, LAYOUTS_ANNOTATION, STATE_LABEL, STATUS_ANNOTATION
+from mig_manager.daemon.status import (
+    GPUS_ANNOTATION,
+    LAYOUTS_ANNOTATION,
+    LAYOUTS_FROM_ANNOTATION,
+    STATE_LABEL,
+    STATUS_ANNOTATION,
+)
 
-_ANNOTATIONS = (STATUS_ANNOTATION, GPUS_ANNOTATION, LAYOUTS_ANNOTATION)
+_ANNOTATIONS = (STATUS_ANNOTATION, GPUS_ANNOTATION, LAYOUTS_ANNOTATION, LAYOUTS_FROM_ANNOTATION)
 
 
 class Said:

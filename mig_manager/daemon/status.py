@@ -19,6 +19,11 @@ STRATEGY_LABEL = "nvidia.com/mig.strategy"
 STATUS_ANNOTATION = "mig-manager/status"
 GPUS_ANNOTATION = "mig-manager/gpus"
 LAYOUTS_ANNOTATION = "mig-manager/layouts"
+LAYOUTS_FROM_ANNOTATION = "mig-manager/layouts-from"
+"""Which ConfigMap or file defines them; see layoutsfrom.py."""
+AGAIN_ANNOTATION = "mig-manager/again"
+"""Written by whoever wants the same layout tried again; any other value than before does that. Together with the
+removal of the status it makes the label count as new."""
 
 
 class State(StrEnum):

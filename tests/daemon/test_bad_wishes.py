@@ -112,7 +112,12 @@ def test_a_bad_wish_touches_nothing_and_the_node_says_what_is_wrong(settled: Gpu
 
 def test_the_corrected_file_is_applied_without_another_label(settled: GpuNode) -> None:
     settled.set_layouts("version: v1\nmig-configs: {")
-    settled.becomes("balanced", "failed")
+    before = settled.becomes("balanced", "failed")
+    settled.patch_node(annotations={"mig-manager/again": "please", "mig-manager/status": None})
+    settled.wait(
+        lambda: settled.status.get("startedAt", "") > before["startedAt"], "another try, asked for by hand"
+    )
+    assert (settled.state, settled.status["message"]) == ("failed", before["message"])
     settled.set_layouts(LAYOUTS)
     settled.wait(lambda: settled.state == "success", "the corrected layout")
     assert settled.allocatable["mig-3g.40gb"] == 2

@@ -114,6 +114,8 @@ def find_nodes(
 ) -> tuple[GpuNode, ...]:
     """Nodes by name; with a selector those that it selects; with neither all that have GPUs. Sorted by name.
 
+    A name may have `node/` before it, as `-o name` prints it.
+
     Raises:
         InputError: there is no Node of such a name, or names and a selector are given.
         ApiError: the API server refuses, also a selector that it cannot read.
@@ -123,7 +125,8 @@ def find_nodes(
     query = {"labelSelector": selector} if selector else None
     listed = api.get(collection_path("nodes"), query)
     nodes = {each["metadata"]["name"]: GpuNode(Node.from_json(each)) for each in listed["items"]}
-    for name in names or ():
+    names = [name.removeprefix("node/") for name in names or ()]
+    for name in names:
         if name not in nodes:
             raise InputError(f"there is no Node {name!r}{_choices(name, nodes)}")
     chosen = set(names) if names else {name for name in nodes if selector or nodes[name].has_gpus}
