@@ -115,7 +115,8 @@ def test_the_corrected_file_is_applied_without_another_label(settled: GpuNode) -
     before = settled.becomes("balanced", "failed")
     settled.patch_node(annotations={"mig-manager/again": "please", "mig-manager/status": None})
     settled.wait(
-        lambda: settled.status.get("startedAt", "") > before["startedAt"], "another try, asked for by hand"
+        lambda: settled.status.get("finishedAt", "") > before["finishedAt"],
+        "another try, asked for by hand",
     )
     assert (settled.state, settled.status["message"]) == ("failed", before["message"])
     settled.set_layouts(LAYOUTS)
