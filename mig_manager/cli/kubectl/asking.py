@@ -133,7 +133,7 @@ def _problem(layout: str, node: GpuNode) -> str | None:
         return "it can take no layout now: its layout file cannot be used, or its GPUs have no MIG"
     near = nearest(layout, names)
     shown = hint(near) if near else f"; there are: {_names(names)}"
-    return f"layout {layout!r} is not possible there now{shown} (kubectl mig layouts {node.name})"
+    return f"layout {layout!r} is not possible there now{shown} (see kubectl mig layouts)"
 
 
 def _why_again(said: Status | None) -> str:
