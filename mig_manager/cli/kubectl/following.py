@@ -20,6 +20,8 @@ T = TypeVar("T")
 
 _FIRST_S = 30.0
 """Seconds that the first reading may take."""
+_END_S = 2.0
+"""Seconds that the watches are given to end."""
 _TICK_S = 1.0
 """Seconds between two looks while nothing changes, for the time that passes."""
 
@@ -50,8 +52,9 @@ class Following:
         with ExitStack() as stack:
             logger.disable("mig_manager")
             stack.callback(logger.enable, "mig_manager")
-            stack.enter_context(self._nodes)
-            stack.enter_context(self._pods)
+            for watch in (self._nodes, self._pods):
+                stack.callback(watch.join, _END_S)
+                stack.enter_context(watch)
             self._nodes.wait_synced(Deadline.after(_FIRST_S))
             self._signal.wait(lambda: self._pods.synced or self._pods.problem, Deadline.after(_FIRST_S))
             self._stack = stack.pop_all()

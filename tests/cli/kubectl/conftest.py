@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -37,3 +39,13 @@ def mig(cluster: Cluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytes
         return Ended(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture
+def press_ctrl_c() -> Iterator[Callable[[], None]]:
+    """Ctrl-C, for a thread that watches over a command; also where the tests run in the background and ignore it."""
+    main = threading.main_thread().ident
+    assert main is not None
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda: signal.pthread_kill(main, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)

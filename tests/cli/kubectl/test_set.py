@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -287,12 +286,12 @@ def test_a_run_that_is_under_way_is_joined(mig: Mig, cluster: Cluster) -> None:
     assert "already, and is about it" in ended.out
 
 
-def test_ctrl_c_ends_the_waiting_alone(mig: Mig, cluster: Cluster) -> None:
+def test_ctrl_c_ends_the_waiting_alone(mig: Mig, cluster: Cluster, press_ctrl_c: Callable[[], None]) -> None:
     cluster.server.requests.clear()
 
     def interrupt() -> None:
         if cluster.server.requests.wait_for(lambda each: each.verb == "watch", 10):
-            _thread.interrupt_main()
+            press_ctrl_c()
 
     thread = threading.Thread(target=interrupt)
     thread.start()
