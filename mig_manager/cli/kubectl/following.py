@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from contextlib import ExitStack
-from typing import Self, TypeVar
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Self, TypeVar
 
 from loguru import logger
 
@@ -52,9 +52,8 @@ class Following:
         with ExitStack() as stack:
             logger.disable("mig_manager")
             stack.callback(logger.enable, "mig_manager")
-            for watch in (self._nodes, self._pods):
-                stack.callback(watch.join, _END_S)
-                stack.enter_context(watch)
+            stack.enter_context(_running(self._nodes))
+            stack.enter_context(_running(self._pods))
             self._nodes.wait_synced(Deadline.after(_FIRST_S))
             self._signal.wait(lambda: self._pods.synced or self._pods.problem, Deadline.after(_FIRST_S))
             self._stack = stack.pop_all()
@@ -81,6 +80,16 @@ class Following:
     def wait(self, look: Callable[[], T | None], deadline: Deadline) -> T | None:
         """As `Signal.wait`; looks once a second as well."""
         return self._signal.wait(look, deadline, every=_TICK_S)
+
+
+@contextmanager
+def _running(watch: ObjectWatch[Any]) -> Iterator[None]:
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.stop()
+        watch.join(_END_S)
 
 
 def _node(obj: JsonObject) -> GpuNode:
