@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from mig_manager.redaction import redacted
+
 
 class Reason(StrEnum):
     """The reasons a run can fail for. docs/troubleshooting.md has a section for each."""
@@ -65,13 +67,13 @@ class MigManagerError(Exception):
     """A failure that a user can read.
 
     `str(error)` is one message for the user: it names the place, what was found, what is allowed and,
-    where there is one, the nearest valid choice.
+    where there is one, the nearest valid choice. Secrets in it are hidden.
     """
 
     def __init__(self, reason: Reason, message: str) -> None:
-        super().__init__(message)
         self.reason = reason
-        self.message = message
+        self.message = redacted(message)
+        super().__init__(self.message)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.reason, self.message))

@@ -243,6 +243,9 @@ class Api:
                 redirect=False,
                 preload_content=False,
             )
+        except ValueError as error:
+            # Such as a token with a line end in it, which no header can hold.
+            raise ApiError(f"No request can be sent to {session.host}: {in_words(error)}.") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise ApiError(f"The API server {session.host} does not answer: {in_words(error)}.") from error
 

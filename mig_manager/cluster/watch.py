@@ -48,6 +48,8 @@ class WatchOptions:
     """Pause between two reads where watching is not permitted; that is tried again after `relist_s`."""
     shortest_backoff_s: float = 0.2
     longest_backoff_s: float = 10.0
+    passing_s: float = 30.0
+    """An outage that lasts longer is a warning: API servers are restarted now and then."""
 
 
 class ObjectWatch(Generic[T]):
@@ -85,6 +87,8 @@ class ObjectWatch(Generic[T]):
         self._synced = known is not None
         self._missing = False
         self._problem: ApiError | None = None
+        self._trouble_since = 0.0
+        self._warned = False
         self._death: Exception | None = None
 
     def start(self) -> None:
@@ -272,11 +276,18 @@ class ObjectWatch(Generic[T]):
         self._signal.notify()
 
     def _failed(self, error: ApiError) -> None:
-        """Say once what is wrong; an expired version is nothing to talk about."""
+        """Say once what is wrong, and once more if it lasts; an expired version is nothing to talk about."""
         if error.status == 410:
             return
-        if self._problem is None or self._problem.status != error.status:
-            logger.warning("{} cannot be followed, trying again: {}", self._title, error.message)
+        now = time.monotonic()
+        if self._problem is None:
+            self._trouble_since, self._warned = now, False
+        news = self._problem is None or self._problem.status != error.status
+        lasts = not error.passing or now >= self._trouble_since + self._options.passing_s
+        if news or (lasts and not self._warned):
+            level = "WARNING" if lasts else "INFO"
+            logger.log(level, "{} cannot be followed, trying again: {}", self._title, error.message)
+            self._warned = lasts
         self._problem = error
         self._signal.notify()
 

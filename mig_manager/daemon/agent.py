@@ -16,8 +16,9 @@ from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import NodeMeta
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.drift import Drift, telling
-from mig_manager.daemon.journal import JOURNAL_ANNOTATION
+from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal
 from mig_manager.daemon.layoutsfrom import LayoutsFrom
+from mig_manager.daemon.log import lines_of_run, run_id
 from mig_manager.daemon.metrics import Metrics
 from mig_manager.daemon.reconfigure import Run
 from mig_manager.daemon.report import PATIENCE, Report
@@ -35,6 +36,7 @@ from mig_manager.daemon.status import (
     Phase,
     State,
     Status,
+    now,
 )
 from mig_manager.daemon.unlabelled import Unlabelled
 from mig_manager.daemon.wish import Wish
@@ -188,7 +190,15 @@ class Agent:
             self._publish_layouts(meta)
 
     def _reconfigure(self, meta: NodeMeta, layout: str) -> None:
-        """One run, and what is remembered of it."""
+        """One run, with its id on every log line."""
+        journal = Journal.from_annotations(meta.annotations)
+        started = now() if journal is None else journal.started_at
+        run = run_id(meta.uid, started)
+        with lines_of_run(run, lambda: self._run.phase if self._run is not None else ""):
+            self._carry_out(meta, layout, started, run)
+
+    def _carry_out(self, meta: NodeMeta, layout: str, started: str, name: str) -> None:
+        """A run, and what is remembered of it; `name`: its id."""
         run: Run | None = None
         outcome: Outcome | None = None
         self._drift.begin()
@@ -200,6 +210,8 @@ class Agent:
                 self._site.events,
                 meta,
                 layout=layout,
+                started=started,
+                run=name,
                 attempt=self._retries.attempt_at,
                 retry_at=self._retries.schedule,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,7 +25,7 @@ from mig_manager.cluster.operands import (
     unlabelled,
 )
 from mig_manager.cluster.pods import name_pods
-from mig_manager.cluster.resources import expected_devices
+from mig_manager.cluster.resources import advertised, expected_devices
 from mig_manager.cluster.taints import without_taint
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import ObjectWatch
@@ -34,6 +35,7 @@ from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.slices import Slices
 from mig_manager.daemon.status import Phase, strategy_of
+from mig_manager.daemon.words import counted, span
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.planning.state import Inventory
 
@@ -106,12 +108,18 @@ class GpuClients:
         self._report.change(Phase.PAUSING_OPERANDS, partial(self._pause, operands))
         assert self._report.journal is not None
         paused = paused_operands(operands, self._report.journal.operands)
+        running, began = self._stopped_by(paused), time.monotonic()
         self._site.signal.wait_for(
             lambda: not self._stopped_by(paused),
             Deadline.after(self._site.settings.operand_timeout),
             lambda: f"These pods of paused GPU clients have not gone: {name_pods(self._stopped_by(paused))}.",
             reason=Reason.OPERAND_TIMEOUT,
         )
+        if paused:
+            names = name_pods(running) or "none ran"
+            logger.info(
+                "GPU clients are paused, and gone after {}: {}", span(time.monotonic() - began), names
+            )
 
     def _pause(self, operands: Sequence[Operand], node: Node) -> NodeChange:
         """Journal and labels in one; and the cordon again, in case that somebody has taken it off."""
@@ -149,6 +157,7 @@ class GpuClients:
             )
             if journal is not None:
                 self._report.journal = replace(journal, operands={})
+            logger.info("GPU clients are started again: {}", ", ".join(sorted(paused)))
         try:
             patience = min(_RESTART_PATIENCE, self._report.patience)
             delete_pods(self._site.api, stale, deadline=Deadline.after(patience))
@@ -168,7 +177,7 @@ class GpuClients:
             logger.info("no device plugin runs on this node: nothing to wait for")
             return
         self._report.phase = Phase.WAITING_FOR_RESOURCES
-        deadline = Deadline.after(self._site.settings.resources_timeout)
+        deadline, began = Deadline.after(self._site.settings.resources_timeout), time.monotonic()
         if self._has_plugin:
             if self._offer(inventory, self._report.node) is None:
                 logger.warning(
@@ -178,6 +187,9 @@ class GpuClients:
             if not self._resources.seen(lambda node: self._offer(inventory, node), usual):
                 self._report.say(Phase.WAITING_FOR_RESOURCES)
                 self._resources.wait(lambda node: self._offer(inventory, node), deadline, fresh=True)
+            shown = self._resources.node or self._report.node
+            counts = counted(advertised(shown, self._site.settings.gpu_resources))
+            logger.info("advertised after {}: {}", span(time.monotonic() - began), counts)
         if self._has_dra_plugin:
             self._report.say(Phase.WAITING_FOR_RESOURCES)
             self._slices.wait(inventory, deadline)

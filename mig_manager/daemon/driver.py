@@ -23,8 +23,11 @@ from mig_manager.layouts.layout import GpuIdentity
 _KEPT = "The GPUs have the layout, but containers may not reach all of them."
 
 
-def new_worker(settings: Settings) -> GpuWorker:
-    """A worker, not started, on the driver as it is at this moment; it may have been upgraded since the last."""
+def new_worker(settings: Settings, heard: Callable[[str], None] | None = None) -> GpuWorker:
+    """A worker, not started, on the driver as it is at this moment; it may have been upgraded since the last.
+
+    `heard` is given what the worker prints; None: it goes to stderr.
+    """
     source = NvmlSource(
         library=None if settings.nvml_loader else find_library(settings.driver_root),
         loader=settings.nvml_loader or None,
@@ -35,7 +38,7 @@ def new_worker(settings: Settings) -> GpuWorker:
         in_use_window_s=settings.in_use_window,
         call_timeout_s=settings.nvml_call_timeout,
     )
-    return GpuWorker(source, options=options)
+    return GpuWorker(source, options=options, heard=heard)
 
 
 def new_clearance(

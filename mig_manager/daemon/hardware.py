@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ from loguru import logger
 from mig_manager.daemon.driver import new_clearance, reset
 from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.site import Site
+from mig_manager.daemon.words import span
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.control import CallRecord
 from mig_manager.gpu.holders import Holder
@@ -148,7 +150,9 @@ class Hardware:
         """
         assert self._target is not None
         self.worked = True
-        calls = len(self._worker.calls)
+        calls, began = len(self._worker.calls), time.monotonic()
+        gpus = gpu_numbers([each.gpu.index for each in self.planned.gpus if each.changes])
+        logger.info("{}: the change begins", gpus)
         try:
             who = partial(self.clearance.who, self.planned)
             self.inventory = repartition(
@@ -160,6 +164,7 @@ class Hardware:
             raise
         finally:
             self._tell_refusals(self._worker.calls[calls:])
+        logger.info("{}: read back as planned, after {}", gpus, span(time.monotonic() - began))
         self.changed = True
 
     def leave_pending(self, journal: Journal) -> None:

@@ -86,7 +86,7 @@ def serve(settings: Settings, api: Api, operands: tuple[Operand, ...]) -> None:
             operands=operands,
             permissions=permissions,
             wishes=Wishes(user, _default_layouts(settings, waker, stack)),
-            new_worker=lambda: new_worker(settings),
+            new_worker=lambda: new_worker(settings, lambda words: logger.warning("NVML worker: {}", words)),
         )
         if settings.remove_stale_resources:
             stack.enter_context(StaleResources(api, settings.node_name, watching))

@@ -108,6 +108,11 @@ class Run:
         """What the run is about; None until the hardware has been read."""
         return self._report.wish if self._gpus.seen else None
 
+    @property
+    def phase(self) -> Phase:
+        """Where it stands."""
+        return self._report.phase
+
     def execute(self) -> Outcome | None:
         """Carry the run out.
 
@@ -149,6 +154,7 @@ class Run:
             plan = self._prove()
             self._rebooting.bring_back_others()
             if plan.changes:
+                self._report.tell_plan(plan)
                 if self._reboot_for is None:
                     refuse_lasting_clients(self._site, self._report.node.meta.labels, plan)
                 self._services.prove()
@@ -179,6 +185,8 @@ class Run:
             raise
         except Exception as error:
             self._report.failed_in = self._report.phase
+            if self._report.journal is not None:
+                logger.bind(fold=False).warning("failed, and everything is put back: {}", error)
             if isinstance(error, MigManagerError):
                 raise
             # A mistake of ours must not leave the node half-changed: it is undone like any other failure.
@@ -234,6 +242,7 @@ class Run:
         self._fleet.confirm()
         self._report.change(Phase.CORDONING, self._cordon, within=self._fleet.grace_s)
         self._fleet.seal()
+        logger.info("the node is cordoned, and the journal written")
         self._follow(undo)
 
     def _cordon(self, node: Node) -> NodeChange:
@@ -278,9 +287,8 @@ class Run:
     def _settled(self) -> NodePlan:
         """Let pods that were bound before the cordon arrive, then look again: that plan is carried out."""
         plan = self._prove(self._way.settle())
-        words = f"{self._report.wish.layout}: {plan_in_words(plan)}"
-        logger.info("{}", words)
-        self._report.event("Reconfiguring", words)
+        self._report.tell_plan(plan)
+        self._report.event("Reconfiguring", f"{self._report.wish.layout}: {plan_in_words(plan)}")
         return plan
 
     # Steps 4 and 5, and steps 9 and 10 on the way out.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -28,7 +29,9 @@ from mig_manager.daemon.status import (
     now,
 )
 from mig_manager.daemon.wish import Wish
+from mig_manager.daemon.words import plan_in_words, span
 from mig_manager.errors import Reason
+from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
 
 PATIENCE = 60.0
@@ -54,6 +57,8 @@ class Report:
         meta: NodeMeta,
         *,
         layout: str,
+        started: str | None = None,
+        run: str | None = None,
         attempt: Callable[[Wish], int] = lambda wish: 1,
         retry_at: Callable[[Outcome, bool], str | None] = lambda outcome, unfinished: None,
     ) -> None:
@@ -66,6 +71,8 @@ class Report:
         Args:
             meta: of the Node, as last seen.
             layout: what the label asks for.
+            started: when the run began, RFC 3339; None: now.
+            run: its id, as on its log lines.
             attempt: the number of this attempt at a wish; 1 for the first.
             retry_at: when a run with that outcome (and something left to put back) will be tried again, RFC
                 3339; None for never.
@@ -93,7 +100,10 @@ class Report:
         self._events = events
         self._attempt = attempt
         self._retry_at = retry_at
-        self._started = now()
+        self._started = started or now()
+        self._run = run
+        self._began = time.monotonic()
+        self._told = ""
         self._recovers = JOURNAL_ANNOTATION in meta.annotations
         self.journal: Journal | None = None
         self.node = client.open(self._first_word, meta, deadline=self._deadline())
@@ -162,6 +172,17 @@ class Report:
             )
             logger.info("taint {} taken off", taint)
 
+    def tell_plan(self, plan: NodePlan) -> None:
+        """Log what the run is going to do, unless it has said so already."""
+        words = plan_in_words(plan)
+        if words == self._told:
+            return
+        if self._told:
+            logger.info("planned anew: {}", words)
+        else:
+            logger.info("{} is wanted (attempt {}): {}", self.wish.layout, self._attempt(self.wish), words)
+        self._told = words
+
     def journal_on(self, node: Node) -> Journal | None:
         """The journal of this run. The one on the Node wins: a request whose answer was lost may have written it."""
         return Journal.from_annotations(node.meta.annotations) or self.journal
@@ -225,7 +246,8 @@ class Report:
         if retry is None and self._says_so_already(outcome, facts):
             return
         self._patch(change)
-        self._tell(outcome, retry)
+        self.phase = outcome.phase
+        self._tell(outcome, retry, uncordoned=change.unschedulable is False)
 
     def _rest(self, inventory: Inventory | None, uncordon: bool) -> Journal | None:
         """What is still to be put back; None: nothing."""
@@ -242,20 +264,23 @@ class Report:
     def _patch(self, change: NodeChange) -> None:
         self.node = self._client.patch(change, deadline=self._deadline(), uid=self.node.meta.uid)
 
-    def _tell(self, outcome: Outcome, retry: str | None) -> None:
+    def _tell(self, outcome: Outcome, retry: str | None, *, uncordoned: bool) -> None:
         layout = self.wish.layout or "no layout"
         if self.held_back:
             logger.warning("{}: {}", layout, outcome.message)
             self.event("EditNotApplied", f"{layout}: {outcome.message}", warning=True)
             return
         if outcome.reason is None:
-            logger.success("{}: applied", layout)
+            words = "applied" if self._told else "nothing had to change"
+            cordon = ", and the node uncordoned" if uncordoned else ""
+            logger.success("{}: {}{}, after {}", layout, words, cordon, span(time.monotonic() - self._began))
             self.event("Applied", f"{layout}: the GPUs are as the layout says")
             return
         words = f"{layout}: {outcome.message}"
         if retry is not None:
             words += f" Next attempt at {retry}."
-        logger.error("{} in phase {}: {}", outcome.reason, outcome.phase, words)
+        # Every run's end is told, also where many end alike.
+        logger.bind(fold=False).error("{} in phase {}: {}", outcome.reason, outcome.phase, words)
         self.event(outcome.reason, words, warning=True)
 
     def _says_so_already(self, outcome: Outcome, facts: dict[str, str]) -> bool:
@@ -371,6 +396,7 @@ class Report:
             edited=(self.edited and state is not State.SUCCESS) or None,
             reboot=self.reboot,
             granted=self._grant or self.granted,
+            run=self._run,
         )
         return NodeChange(labels={STATE_LABEL: state}, annotations={STATUS_ANNOTATION: status.to_json()})
 

@@ -133,6 +133,8 @@ class Status:
     reboot: Reboot | None = None
     """The one that was asked for to get this layout."""
     granted: Granted | None = None
+    run: str | None = None
+    """Id of the run, as on its log lines."""
 
     def to_json(self) -> str:
         """Compact JSON, keys in the order of the fields, absent values left out."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.status import Phase
 from mig_manager.daemon.tenants import Tenants
+from mig_manager.daemon.words import span
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.holders import Holder, in_words
 from mig_manager.layouts.layout import GpuIdentity
@@ -106,9 +108,12 @@ class Way:
             )
         self._report.leaving = tuple(map(str, pods))
         self._report.say(Phase.DRAINING)
+        logger.info("in the way, and made to leave: {}", name_pods(pods))
+        began = time.monotonic()
         with self._interrupts.free_to_start_over():
             gone = self.tenants.leave(plan, inventory, self._hindered, everyone=everyone)
         if gone:
+            logger.info("gone after {}: {}", span(time.monotonic() - began), name_pods(gone))
             self._report.event("Drained", f"gone: {name_pods(gone)}")
 
     def make(self, *, everyone: bool) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mig_manager.planning.explain import gpu_numbers
 from mig_manager.planning.plan import GpuPlan, NodePlan
 
@@ -12,6 +14,19 @@ def plan_in_words(plan: NodePlan) -> str:
     for gpu in plan.gpus:
         alike.setdefault(_gpu_in_words(gpu), []).append(gpu.gpu.index)
     return "; ".join(f"{gpu_numbers(indices)}: {words}" for words, indices in alike.items())
+
+
+def span(seconds: float) -> str:
+    """A length of time, as exact as a reader wants it: `0.4 s`, `12 s`, `7 min 5 s`."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Resources as a line lists them: `nvidia.com/gpu: 1, nvidia.com/mig-1g.10gb: 7`; zeros left out."""
+    return ", ".join(f"{name}: {count}" for name, count in sorted(counts.items()) if count) or "none"
 
 
 def _gpu_in_words(plan: GpuPlan) -> str:

@@ -12,12 +12,12 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Self, cast
+from typing import IO, Self, cast
 
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.control import CallRecord
@@ -55,8 +55,16 @@ class GpuWorker:
     The process starts at the first request, or earlier with `start`, and ends with `close`.
     """
 
-    def __init__(self, source: NvmlSource, *, options: WorkerOptions | None = None) -> None:
+    def __init__(
+        self,
+        source: NvmlSource,
+        *,
+        options: WorkerOptions | None = None,
+        heard: Callable[[str], None] | None = None,
+    ) -> None:
+        """`heard` is given each line that the process prints, as a driver library may, in a thread; None: to stderr."""
         self.source = source
+        self._heard = heard
         self.options = options or WorkerOptions()
         self.calls: list[CallRecord] = []
         """Every NVML call so far, in the order of its return; also those of failed requests."""
@@ -96,6 +104,8 @@ class GpuWorker:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "mig_manager.gpu", *map(str, fds)],
                 stdin=subprocess.DEVNULL,
+                stdout=None if self._heard is None else subprocess.PIPE,
+                stderr=None if self._heard is None else subprocess.STDOUT,
                 pass_fds=fds,
                 start_new_session=True,
             )
@@ -108,6 +118,10 @@ class GpuWorker:
         finally:
             theirs.close()
             os.close(hear)
+        if self._heard is not None and self._process.stdout is not None:
+            threading.Thread(
+                target=_listen, args=(self._process.stdout, self._heard), name="worker's words", daemon=True
+            ).start()
         self._connection = Connection(ours.detach())
         self._stop_fd = say
         with suppress(OSError):  # a worker that died at once is told of by the first request
@@ -240,6 +254,12 @@ class GpuWorker:
         with suppress(subprocess.TimeoutExpired):
             return _status(process.wait(_GRACE_S))
         return f"pid {process.pid} does not end even by SIGKILL"
+
+
+def _listen(words: IO[bytes], heard: Callable[[str], None]) -> None:
+    with words:
+        for line in words:
+            heard(line.decode(errors="replace").rstrip())
 
 
 def _stale(reply: Reply) -> bool:

@@ -59,6 +59,15 @@ def test_a_rotated_token_is_read_again_once_the_old_one_is_refused(
         )
 
 
+def test_a_token_that_no_header_can_hold_is_an_error_that_does_not_show_it(
+    hostile: HostileServer, tmp_path: Path
+) -> None:
+    kubeconfig = hostile.write_kubeconfig(tmp_path / "kubeconfig", token="s3cr3t-one\ns3cr3t-two")
+    with Api.connect(kubeconfig) as api, pytest.raises(ApiError, match="No request can be sent") as error:
+        api.get(NODES)
+    assert "s3cr3t" not in str(error.value)
+
+
 def test_credentials_that_stay_refused_are_renewed_once_a_request(
     hostile: HostileServer, tmp_path: Path
 ) -> None:

@@ -327,7 +327,7 @@ def test_a_node_that_does_not_exist_is_waited_for_and_reported_once(
     assert lines == ["There is no Node gpu-1; watching for it", "Node gpu-1 is there now"]
 
 
-def test_a_server_that_is_down_at_start_is_waited_for_with_one_message(
+def test_a_server_that_is_down_is_waited_for_and_is_a_warning_only_if_that_lasts(
     hostile: HostileServer, tmp_path: Path, signal: Signal
 ) -> None:
     with socket.socket() as free:
@@ -335,8 +335,11 @@ def test_a_server_that_is_down_at_start_is_waited_for_with_one_message(
         port = free.getsockname()[1]
     url, hostile.url = hostile.url, f"http://127.0.0.1:{port}"
     kubeconfig = hostile.write_kubeconfig(tmp_path / "kubeconfig")
-    options = WatchOptions(shortest_backoff_s=0.05, longest_backoff_s=0.1)
-    with log() as lines, watch_node_meta(Api.connect(kubeconfig), "gpu-1", signal, options) as watch:
+    options = WatchOptions(shortest_backoff_s=0.05, longest_backoff_s=0.1, passing_s=0.2)
+    with (
+        log(levels=True) as lines,
+        watch_node_meta(Api.connect(kubeconfig), "gpu-1", signal, options) as watch,
+    ):
         with pytest.raises(WaitTimeoutError, match="Connection refused"):
             watch.wait_synced(Deadline.after(0.5))
         assert watch.problem == f"The API server http://127.0.0.1:{port} does not answer: Connection refused."
@@ -345,9 +348,10 @@ def test_a_server_that_is_down_at_start_is_waited_for_with_one_message(
             signal.wait_for(
                 lambda: watch.problem is None, Deadline.after(SOON_S), "still down", reason=Reason.API_ERROR
             )
-    assert len(lines) == 2
-    assert lines[0].startswith("Node gpu-1 cannot be followed, trying again: The API server")
-    assert lines[1] == "Node gpu-1 is followed again"
+    first, lasting, over = lines
+    assert first.startswith("INFO Node gpu-1 cannot be followed, trying again: The API server")
+    assert lasting == first.replace("INFO", "WARNING")
+    assert over == "INFO Node gpu-1 is followed again"
 
 
 def test_stop_ends_the_thread_at_once_while_it_reads(
@@ -381,10 +385,11 @@ def test_readers_learn_that_a_watch_has_died(
 
 
 @contextmanager
-def log() -> Iterator[list[str]]:
+def log(*, levels: bool = False) -> Iterator[list[str]]:
     """The log lines of a block."""
     lines: list[str] = []
-    handler = logger.add(lambda message: lines.append(message.record["message"]), level="INFO")
+    form = "{level} {message}" if levels else "{message}"
+    handler = logger.add(lambda line: lines.append(line.rstrip("\n")), level="INFO", format=form)
     try:
         yield lines
     finally:

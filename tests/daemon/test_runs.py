@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 from pynvml import NVML_ERROR_IN_USE
@@ -88,6 +90,46 @@ def test_gpu_pods_are_evicted_and_others_stay(make_node: MakeNode) -> None:
     node.becomes("small")
     assert set(node.pods()) == {"web"}
     node.wait_event("Drained", f"gone: {NAMESPACE}/training")
+    node.wait_event("Applied", "small")
+    tells_its_story(node)
+
+
+def tells_its_story(node: GpuNode) -> None:
+    """The run in the log, as somebody who is called at night reads it, and all of it by its id."""
+    lines = [json.loads(line) for line in node.logged().splitlines()]
+    run = node.status["run"]
+    of_the_run = [line for line in lines if line.get("run") == run]
+    assert {line["node"] for line in lines} == {node.cluster.node}
+    story = [
+        (line["level"], line["phase"], re.sub(r"\d+\.\d s|(?<=-)[a-z0-9]{5}\b", "*", line["message"]))
+        for line in of_the_run
+    ]
+    labels = ["dcgm", "dcgm-exporter", "device-plugin", "gpu-feature-discovery"]
+    assert story == [
+        (
+            "INFO",
+            "Validating",
+            "small is wanted (attempt 1): GPUs 0-1: turn MIG on (reset), create 7x 1g.10gb",
+        ),
+        ("INFO", "Cordoning", "the node is cordoned, and the journal written"),
+        ("INFO", "Draining", "in the way, and made to leave: ml/training"),
+        ("INFO", "Draining", "gone after *: ml/training"),
+        (
+            "INFO",
+            "PausingOperands",
+            "GPU clients are paused, and gone after *: gpu-operator/gpu-feature-discovery-*, "
+            "gpu-operator/nvidia-dcgm-exporter-*, gpu-operator/nvidia-device-plugin-daemonset-*",
+        ),
+        ("INFO", "Applying", "GPUs 0-1: the change begins"),
+        ("INFO", "Applying", "GPUs 0-1: read back as planned, after *"),
+        (
+            "INFO",
+            "ResumingOperands",
+            f"GPU clients are started again: {', '.join(f'nvidia.com/gpu.deploy.{name}' for name in labels)}",
+        ),
+        ("INFO", "WaitingForResources", "advertised after *: nvidia.com/mig-1g.10gb: 14"),
+        ("SUCCESS", "Done", "small: applied, and the node uncordoned, after *"),
+    ]
 
 
 def test_a_layout_of_the_hardware_serves_where_the_file_has_none_of_that_name(node: GpuNode) -> None:
