@@ -7,6 +7,7 @@ Environment variables carry NVIDIA's names where NVIDIA's mig-manager has the se
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -42,6 +43,19 @@ def pool_limits(words: Iterable[str]) -> dict[str, int]:
     return limits
 
 
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+
+
+def _node_name(text: str) -> None:
+    """Raise ValueError where the API server has no Node by that name, and never will. Empty: none is set."""
+    if not text or (len(text) <= 253 and _NODE_NAME.fullmatch(text)):
+        return
+    words = "the name of a Node is wanted: up to 253 lower-case letters, digits, '-' and '.'"
+    near = text.strip().lower()
+    near = f"; did you mean {near!r}?" if near != text and _NODE_NAME.fullmatch(near) else ""
+    raise ValueError(f"{words}, as `valueFrom: {{fieldRef: {{fieldPath: spec.nodeName}}}}` gives it{near}")
+
+
 def _checked(check: Callable[[Any], object]) -> AfterValidator:
     """Takes a value as it is, if `check` takes it."""
 
@@ -61,6 +75,7 @@ Seconds = Annotated[float, Field(gt=0)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_from_json)]
 Windows = Annotated[Words, _checked(lambda texts: [Window.parse(text) for text in texts])]
 PoolLimits = Annotated[Words, _checked(pool_limits)]
+NodeName = Annotated[str, _checked(_node_name)]
 Zone = Annotated[str, _checked(parse_zone)]
 Commands = Annotated[tuple[tuple[str, ...], ...], NoDecode, BeforeValidator(_from_json)]
 
@@ -77,7 +92,7 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, extra="ignore", frozen=True, populate_by_name=True, env_ignore_empty=True
     )
 
-    node_name: str = Field(
+    node_name: NodeName = Field(
         default="",
         validation_alias=_named("NODE_NAME", "node_name"),
         description="Name of the Node that this daemon manages. Required.",
@@ -453,5 +468,6 @@ def _in_words(error: ValidationError) -> str:
     for finding in error.errors():
         place = str(finding["loc"][0]) if finding["loc"] else "settings"
         name = environment_name(place) if place in Settings.model_fields else place
-        lines.append(f"{name}: {finding['input']!r} does not fit: {finding['msg']}")
+        problem = finding["msg"].removeprefix("Value error, ")
+        lines.append(f"{name}: {finding['input']!r} does not fit: {problem}")
     return "\n".join(lines)

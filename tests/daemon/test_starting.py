@@ -16,6 +16,12 @@ from tests.daemon.node import PATIENCE, GpuNode
 
 BAD_SETTINGS = [
     ({"NODE_NAME": ""}, "NODE_NAME is not set"),
+    ({"NODE_NAME": " "}, "NODE_NAME: ' ' does not fit: the name of a Node is wanted"),
+    ({"NODE_NAME": "GPU-1"}, "NODE_NAME: 'GPU-1' does not fit: the name of a Node is wanted"),
+    ({"NODE_NAME": "gpu-1\n"}, "NODE_NAME: 'gpu-1\\n' does not fit: the name of a Node is wanted"),
+    ({"NODE_NAME": "gpu_1"}, "NODE_NAME: 'gpu_1' does not fit: the name of a Node is wanted"),
+    ({"NODE_NAME": "$(NODE_NAME)"}, "NODE_NAME: '$(NODE_NAME)' does not fit: the name of a Node is wanted"),
+    ({"NODE_NAME": "a" * 254}, "NODE_NAME: 'aaaa"),
     ({"MIG_MANAGER_DRAIN_MODE": "force"}, "MIG_MANAGER_DRAIN_MODE: 'force' does not fit"),
     ({"MIG_MANAGER_DRAIN_TIMEOUT": "-1"}, "MIG_MANAGER_DRAIN_TIMEOUT: '-1' does not fit"),
     ({"MIG_MANAGER_DRAIN_TIMEOUT": "soon"}, "MIG_MANAGER_DRAIN_TIMEOUT: 'soon' does not fit"),
