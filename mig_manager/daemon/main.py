@@ -35,6 +35,8 @@ from mig_manager.daemon.usage import heed, misspelt
 from mig_manager.daemon.wish import Wishes
 from mig_manager.errors import MigManagerError
 
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+"""Signals that ask to end: blocked in every thread, and waited for in one."""
 _FIRST_LOOK = 10.0
 """Seconds that the start waits for the layouts before it goes on without them."""
 
@@ -46,7 +48,9 @@ def main() -> None:
     time.
     """
     heed(sys.argv[1:])
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    for number in _ENDING:
+        signal.signal(number, _to_the_thread_that_waits)
     try:
         settings = load_settings()
         set_up_logging(settings)
@@ -142,8 +146,13 @@ def _followed(source: FileSource, stack: ExitStack) -> FileSource:
     return source
 
 
+def _to_the_thread_that_waits(number: int, frame: object) -> None:
+    """Send on what came in the moment in which a command is started, by a thread that blocks nothing."""
+    os.kill(os.getpid(), number)
+
+
 def _end_on_signal(agent: Agent, timeout_s: float) -> None:
-    number = signal.sigwait({signal.SIGTERM, signal.SIGINT})
+    number = signal.sigwait(_ENDING)
     logger.info("{}: ending", signal.Signals(number).name)
     agent.stop()
     time.sleep(timeout_s)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -45,21 +47,42 @@ def run(
         arguments = ["chroot", str(root), *arguments]
     shown = " ".join(arguments)
     try:
-        done = subprocess.run(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        raise CommandError(f"did not end within {timeout_s:g} s, and was stopped: {shown}") from None
+        process = _started(arguments)
     except OSError as error:
         raise CommandError(f"could not be started: {error.strerror or error}: {shown}") from None
-    words = " ".join(f"{done.stdout} {done.stderr}".split())[-_KEPT_WORDS:]
-    return Finished(shown, done.returncode, words)
+    with process:
+        try:
+            said = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise CommandError(f"did not end within {timeout_s:g} s, and was stopped: {shown}") from None
+        except BaseException:
+            process.kill()
+            raise
+    words = " ".join(" ".join(said).split())[-_KEPT_WORDS:]
+    return Finished(shown, process.returncode, words)
+
+
+def _started(arguments: Sequence[str]) -> subprocess.Popen[str]:
+    """The process, which blocks no signal: it has the mask of the thread that starts it, and not the daemon's.
+
+    Raises:
+        OSError: it could not be started.
+    """
+
+    def start() -> subprocess.Popen[str]:
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        return subprocess.Popen(
+            arguments,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+
+    with ThreadPoolExecutor(1, thread_name_prefix="command") as thread:
+        return thread.submit(start).result()
 
 
 def _filled(argument: str, values: Mapping[str, str]) -> str:
