@@ -16,6 +16,13 @@ class UsersChangedError(Exception):
     """What was idle is in use by now, and the layout can be had by changing something else; the run starts over."""
 
 
+class LabelGoneError(MigManagerError):
+    """Nobody asks for a layout any more."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(Reason.INTERRUPTED, f"There is no label {label} any more.")
+
+
 class StoppingError(Exception):
     """The daemon has been asked to end."""
 

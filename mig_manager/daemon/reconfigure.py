@@ -28,6 +28,7 @@ from mig_manager.daemon.fresh import Advertised
 from mig_manager.daemon.hardware import Hardware
 from mig_manager.daemon.interrupts import (
     Interrupts,
+    LabelGoneError,
     StoppingError,
     UsersChangedError,
     WishChangedError,
@@ -185,7 +186,7 @@ class Run:
             raise
         except Exception as error:
             self._report.failed_in = self._report.phase
-            if self._report.journal is not None:
+            if self._report.journal is not None and not isinstance(error, LabelGoneError):
                 logger.bind(fold=False).warning("failed, and everything is put back: {}", error)
             if isinstance(error, MigManagerError):
                 raise
@@ -207,7 +208,7 @@ class Run:
             return NodePlan(former.layout, (), ())
         self._report.wish = wish
         if not wish.layout:
-            raise MigManagerError(Reason.INTERRUPTED, f"There is no label {CONFIG_LABEL} any more.")
+            raise LabelGoneError(CONFIG_LABEL)
         plan = self._gpus.plan(wish.must())
         self._report.gpus = tuple(gpu.gpu.index for gpu in plan.gpus if gpu.changes)
         if self._site.settings.check_strategy:
@@ -384,6 +385,7 @@ class Run:
     def _told(self) -> Iterator[_Told]:
         """However the block ends, the Node says so, and is uncordoned if the cordon was ours."""
         told = _Told()
+        let_go = False
         try:
             yield told
         except StoppingError:
@@ -396,10 +398,15 @@ class Run:
             told.outcome = Outcome(State.FAILED, Reason.INTERRUPTED, message, self._report.phase)
         except MigManagerError as error:
             told.outcome = Outcome.of(error, self._report.failed_in or self._report.phase)
+            let_go = isinstance(error, LabelGoneError)
         else:
             self._report.let_pods_in(self._site.settings.startup_taint)
             told.outcome = Outcome(State.SUCCESS, message=self._report.held_back)
         superseded = self._asked() != self._report.wish.layout
         self._report.conclude(
-            told.outcome, self._gpus.inventory, uncordon=self._may_uncordon, superseded=superseded
+            told.outcome,
+            self._gpus.inventory,
+            uncordon=self._may_uncordon,
+            superseded=superseded,
+            let_go=let_go,
         )

@@ -16,6 +16,7 @@ from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.gpus import facts_in, gpu_facts, gpus_annotation
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal, gpus_before
 from mig_manager.daemon.status import (
+    CONFIG_LABEL,
     GPUS_ANNOTATION,
     STATE_LABEL,
     STATUS_ANNOTATION,
@@ -214,11 +215,13 @@ class Report:
         *,
         uncordon: bool = True,
         superseded: bool = False,
+        let_go: bool = False,
     ) -> None:
         """Say how the run ended, in one PATCH: state, status, uncordon, journal gone. And one Event, one log line.
 
         The journal stays where it still holds something to put back. Nothing is sent when nothing is new.
-        A success is not said where the label asks for another layout already (`superseded`).
+        A success is not said where the label asks for another layout already (`superseded`). Where nobody asks for any
+        (`let_go`), it is no failure that the run has ended, and no attempt follows unless something is left.
         """
         if outcome.message is not None:
             outcome = replace(outcome, message=fitting(outcome.message))
@@ -231,7 +234,8 @@ class Report:
         # After a failed rollback only what does not touch the GPUs is tried again; the cordon may stay for good.
         owed = rest is not None and bool(rest.services or rest.operands)
         again = owed if outcome.reason is Reason.ROLLBACK_FAILED else unfinished
-        retry = self._retry_at(outcome, again)
+        let_go = let_go and not unfinished
+        retry = None if let_go else self._retry_at(outcome, again)
         state = State.PENDING if superseded and outcome.state is State.SUCCESS else outcome.state
         facts = {} if inventory is None else {GPUS_ANNOTATION: gpus_annotation(inventory)}
         if state is State.SUCCESS and inventory is not None:
@@ -247,7 +251,7 @@ class Report:
             return
         self._patch(change)
         self.phase = outcome.phase
-        self._tell(outcome, retry, uncordoned=change.unschedulable is False)
+        self._tell(outcome, retry, uncordoned=change.unschedulable is False, let_go=let_go)
 
     def _rest(self, inventory: Inventory | None, uncordon: bool) -> Journal | None:
         """What is still to be put back; None: nothing."""
@@ -264,7 +268,7 @@ class Report:
     def _patch(self, change: NodeChange) -> None:
         self.node = self._client.patch(change, deadline=self._deadline(), uid=self.node.meta.uid)
 
-    def _tell(self, outcome: Outcome, retry: str | None, *, uncordoned: bool) -> None:
+    def _tell(self, outcome: Outcome, retry: str | None, *, uncordoned: bool, let_go: bool) -> None:
         layout = self.wish.layout or "no layout"
         if self.held_back:
             logger.warning("{}: {}", layout, outcome.message)
@@ -275,6 +279,11 @@ class Report:
             cordon = ", and the node uncordoned" if uncordoned else ""
             logger.success("{}: {}{}, after {}", layout, words, cordon, span(time.monotonic() - self._began))
             self.event("Applied", f"{layout}: the GPUs are as the layout says")
+            return
+        if let_go:
+            words = f"The label {CONFIG_LABEL} is gone; everything was put back."
+            logger.info("{}", words)
+            self.event("LabelRemoved", words)
             return
         words = f"{layout}: {outcome.message}"
         if retry is not None:

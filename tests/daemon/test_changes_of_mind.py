@@ -61,6 +61,8 @@ def test_a_removed_label_puts_everything_back(draining: GpuNode) -> None:
     assert node.status == {}
     assert JOURNAL not in node.annotations
     assert node.cluster.gpus.calls(changes=True) == []
+    node.wait_event("LabelRemoved", "The label nvidia.com/mig.config is gone; everything was put back.")
+    assert [message for _, message in node.events() if "Next attempt" in message] == []
 
 
 def test_an_impossible_layout_while_pods_are_drained_puts_everything_back(draining: GpuNode) -> None:
