@@ -38,9 +38,12 @@ class Retries:
         self._another = False
 
     def go_on_from(self, said: Status | None, layout: str) -> None:
-        """Count on from what the Node says of an earlier process's attempts at that layout."""
-        if said is not None and said.layout == layout and said.state is State.FAILED:
-            self._attempt, self._another, self._of = said.attempt, True, said.hash
+        """Count on from what the Node says of an earlier process's attempts at that layout.
+
+        One that was cut short is gone on with, under its number.
+        """
+        if said is not None and said.layout == layout and said.state is not State.SUCCESS:
+            self._attempt, self._another, self._of = said.attempt, said.state is State.FAILED, said.hash
 
     def attempt_at(self, wish: Wish) -> int:
         """The number of the attempt that is under way, at that wish; 1 for the first."""

@@ -9,6 +9,10 @@ import psutil
 import pytest
 from pynvml import NVML_ERROR_UNKNOWN
 
+from mig_manager.daemon.retries import Retries
+from mig_manager.daemon.settings import Settings
+from mig_manager.daemon.status import Phase, State, Status
+from mig_manager.daemon.wish import Wish
 from mig_manager.simulation.resources import NODES
 from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
@@ -32,6 +36,21 @@ def test_what_may_pass_is_tried_again_and_succeeds_without_another_label(make_no
     assert node.instances == [BALANCED, BALANCED]
     assert node.status["attempt"] > 1
     assert node.clients_run
+
+
+@pytest.mark.parametrize(
+    ("state", "attempt"),
+    [(State.FAILED, 4), (State.PENDING, 3), (State.REBOOTING, 3), (State.SUCCESS, 1)],
+)
+def test_a_new_process_counts_on_from_what_the_node_says(state: State, attempt: int) -> None:
+    """What has failed is followed by one more; what was cut short goes on."""
+    said = Status("small", state, Phase.DRAINING, hash="abc", attempt=3)
+    retries = Retries(Settings(node_name="gpu-1"))
+    retries.go_on_from(said, "small")
+    retries.begin()
+    assert retries.attempt_at(Wish("small", None)) == attempt
+    assert retries.attempt_at(Wish("small", "abc")) == attempt
+    assert retries.attempt_at(Wish("small", "edited")) == 1
 
 
 def guarded(node: GpuNode) -> Callable[[], object]:
