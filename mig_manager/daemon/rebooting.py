@@ -139,7 +139,7 @@ class Rebooting:
         except MigManagerError as failure:
             self._interrupts.check()
             raise MigManagerError(failure.reason, f"{failure.message}. {_ONCE}") from failure
-        self._wait(asked)
+        self._wait(asked, "the reboot command, which ended well")
 
     def _note(self, asked: Reboot) -> None:
         """Write down that a reboot is asked for; from here on it is the only one."""
@@ -156,8 +156,8 @@ class Rebooting:
             self._report.journal = replace(self._report.journal, reboot=None)
             raise
 
-    def _wait(self, asked: Reboot) -> NoReturn:
-        """Wait for the end, which the node brings us; or for the deadline, which says that it does not."""
+    def _wait(self, asked: Reboot, what: str) -> NoReturn:
+        """Wait for the end, which the node brings us; or for the deadline, and say that none has come after `what`."""
         self._report.phase = Phase.REBOOTING
         longest = self._site.settings.reboot_timeout
         began = parse_time(asked.at)
@@ -165,7 +165,7 @@ class Rebooting:
         self._site.signal.pause(min(max(longest - spent, 0.0), longest))
         raise MigManagerError(
             Reason.REBOOT_REQUIRED,
-            f"The node is still up {longest:g} s after the reboot command, which ended well. {_ONCE}",
+            f"The node is still up {longest:g} s after {what}. {_ONCE}",
         )
 
     # After it.
@@ -186,7 +186,7 @@ class Rebooting:
             return
         logger.info("a reboot was asked for at {}: waiting for it", asked.at)
         try:
-            self._wait(asked)
+            self._wait(asked, f"a reboot was asked for at {asked.at} by a daemon that has ended since")
         except MigManagerError:
             self._gpus.read()
             self._report.wish = Wish(asked.layout, asked.hash)
