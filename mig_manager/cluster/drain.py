@@ -24,6 +24,9 @@ from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import ObjectWatch
 from mig_manager.errors import MigManagerError, Reason
 
+_MANY = 3
+"""Pods that came while others were drained: somebody sends them again and again."""
+
 
 class DrainMode(StrEnum):
     """How pods are made to go."""
@@ -132,6 +135,18 @@ def refuse_if_off(pods: Sequence[Pod], options: DrainOptions) -> None:
         )
 
 
+def keep_coming(pods: Sequence[Pod], how_many: str) -> MigManagerError:
+    """The error that names pods which come although the node is cordoned, the last of so many."""
+    senders = sorted({f"{pod.owner.kind} {pod.owner.name}" for pod in pods if pod.owner is not None})
+    by = f" (by {', '.join(senders)})" if senders else ""
+    return MigManagerError(
+        Reason.DRAIN_TIMEOUT,
+        f"Pods keep coming although the node is cordoned, {how_many}; the last: {name_pods(pods)}{by}. They tolerate"
+        " node.kubernetes.io/unschedulable, or name this node in their spec: take that out of their template, or scale"
+        " their controller down until the change is done.",
+    )
+
+
 def obstacles(api: Api, pods: Sequence[Pod], options: DrainOptions) -> tuple[str, ...]:
     """Why pods would not go now, one sentence a pod that would not; each is asked once, in a dry run."""
     found = []
@@ -154,6 +169,8 @@ class _Case:
     pod: Pod
     passed: float | None = None
     """When a dry run was accepted."""
+    late: bool = False
+    """Whether it came while others were drained already."""
     gone_by: float | None = None
     """Set once the pod is ending: when it must be gone."""
     attempt: Future[Refusal | None] | None = None
@@ -187,6 +204,9 @@ class _Drain:
         """Uids of pods that hold nothing any more, and do not end."""
         self._began = time.monotonic()
         self._longest_grace = 0
+        self._looked = False
+        self._late = 0
+        """How many pods have come since the first look."""
         self._rehearsing = True
         self._cases: dict[str, _Case] = {}
         self._gone: list[Pod] = []
@@ -211,8 +231,10 @@ class _Drain:
         self._left = tuple(pod for pod in victims if stays(pod))
         for pod in victims:
             if not stays(pod) and pod.uid not in self._cases:
-                self._cases[pod.uid] = _Case(pod)
+                self._cases[pod.uid] = _Case(pod, late=self._looked)
+                self._late += self._looked
                 self._longest_grace = max(self._longest_grace, self._grace_of(pod))
+        self._looked = True
         in_the_way = {pod.uid for pod in victims}
         for uid, case in list(self._cases.items()):
             case.pod = present.get(uid, case.pod)
@@ -287,10 +309,11 @@ class _Drain:
     def _give_up_in_time(self) -> None:
         now = time.monotonic()
         cases = self._cases.values()
-        stuck = [case.pod for case in cases if case.gone_by is not None and case.gone_by <= now]
-        stuck = [pod for pod in stuck if not self._let_be(pod)]
+        stuck = [case for case in cases if case.gone_by is not None and case.gone_by <= now]
+        stuck = [case for case in stuck if not self._let_be(case.pod)]
         if stuck:
-            raise MigManagerError(Reason.DRAIN_TIMEOUT, self._stuck_in_words(stuck))
+            self._refuse_endless(stuck)
+            raise MigManagerError(Reason.DRAIN_TIMEOUT, self._stuck_in_words([case.pod for case in stuck]))
         if now < self._limit or all(case.gone_by is not None for case in cases):
             return
         if self._options.mode is DrainMode.WAIT:
@@ -299,7 +322,14 @@ class _Drain:
                 Reason.DRAIN_TIMEOUT,
                 f"These pods were still running after {now - self._began:.0f} s: {running}.",
             )
+        self._refuse_endless([case for case in cases if case.gone_by is None])
         raise self._blocked(f"refused for {now - self._began:.0f} s")
+
+    def _refuse_endless(self, left: Sequence[_Case]) -> None:
+        """Raise DrainTimeout where nobody is left but pods that came meanwhile, and many have."""
+        spent = time.monotonic() - self._began
+        if self._late >= _MANY and all(case.late and not case.obstacle for case in left):
+            raise keep_coming([case.pod for case in left], f"{self._late} in {spent:.1f} s")
 
     def _let_be(self, pod: Pod) -> bool:
         """Go on without a pod that does not end, if it holds nothing any more."""

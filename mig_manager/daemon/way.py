@@ -10,6 +10,7 @@ from dataclasses import replace
 from loguru import logger
 
 from mig_manager.cluster.claims import Claims
+from mig_manager.cluster.drain import keep_coming
 from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import Node, Pod
 from mig_manager.cluster.podresources import PodResources
@@ -132,11 +133,7 @@ class Way:
             pods = self.tenants.in_the_way(self._gpus.planned, self._gpus.last)
             if not pods:
                 return
-        raise MigManagerError(
-            Reason.DRAIN_TIMEOUT,
-            f"Pods keep coming although the node is cordoned; the last were {name_pods(pods)}. Do they tolerate"
-            " node.kubernetes.io/unschedulable, or name this node in their spec?",
-        )
+        raise keep_coming(pods, f"again after each of {_MOST_ROUNDS} drains")
 
     def note_persistence(self, gpus: Sequence[GpuIdentity]) -> None:
         """Write into the journal that the persistence mode of these GPUs is about to be switched off."""

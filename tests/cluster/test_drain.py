@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -224,6 +225,30 @@ def test_a_pod_that_appears_meanwhile_is_drained_too(cluster: Cluster) -> None:
     cluster.takes_s = 0.6
     later(0.3, lambda: cluster.run_pod("second"))
     assert {pod.name for pod in drained(cluster).gone} == {"first", "second"}
+
+
+@pytest.mark.parametrize("cap_s", [0.6, 20])
+def test_pods_that_keep_coming_are_named_with_who_sends_them(cluster: Cluster, cap_s: float) -> None:
+    """A controller whose pods tolerate the cordon is faster than any drain."""
+    cluster.run_pod("web-0")
+    with cluster.watching() as pods:
+
+        def victims() -> list[Pod]:
+            found = gpu_pods(pods)
+            if all(pod.deleted is not None for pod in found):
+                cluster.run_pod(f"web-{uuid.uuid4().hex[:8]}")
+            return found
+
+        with pytest.raises(MigManagerError) as caught:
+            drain(cluster.api, pods, victims, replace(QUICK, cap_s=cap_s), cluster.signal)
+    error = caught.value
+    assert error.reason is Reason.DRAIN_TIMEOUT
+    assert re.match(
+        r"Pods keep coming although the node is cordoned, \d+ in \d\.\d s; the last: ", error.message
+    )
+    assert f"{cluster.namespace}/web-" in error.message
+    assert "(by ConfigMap owner)" in error.message
+    assert "node.kubernetes.io/unschedulable" in error.message
 
 
 def test_a_pod_that_is_stuck_has_a_timeout_of_its_own(cluster: Cluster) -> None:
