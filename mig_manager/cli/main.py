@@ -21,6 +21,7 @@ from mig_manager.cli import (
     plan,
     release,
     run,
+    validate,
 )
 from mig_manager.cli.ending import run_command, run_program
 from mig_manager.cli.output import write
@@ -48,6 +49,7 @@ app = typer.Typer(
 )
 for module in (
     plan,
+    validate,
     apply,
     assert_,
     export,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,12 +12,11 @@ from mig_manager.daemon.status import Origin
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.layouts.book import LayoutBook, content_hash, resolve
 from mig_manager.layouts.generate import GeneratorInput, generate_layouts
-from mig_manager.layouts.layout import Layout, NodeTarget
+from mig_manager.layouts.layout import Layout, NodeTarget, label_can_hold
 from mig_manager.planning.offers import offers
 from mig_manager.planning.planner import plan_node
 from mig_manager.planning.state import Inventory
 
-_LABEL_VALUE = re.compile("[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _MOST_NAMES = 500
 """More would not fit on a Node, and planning for each of them takes a while."""
 
@@ -105,7 +103,7 @@ class Wishes:
         if self._user.read().problem is not None:
             return []
         all_names = dict.fromkeys(name for _, book in self._books() for name in book.layouts)
-        names = [name for name in all_names if _LABEL_VALUE.fullmatch(name)]
+        names = [name for name in all_names if label_can_hold(name)]
         if len(names) > _MOST_NAMES:
             logger.warning(
                 "There are {} layouts; only the first {} are listed on the Node", len(names), _MOST_NAMES

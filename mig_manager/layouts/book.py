@@ -8,7 +8,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mig_manager.errors import MigManagerError, Reason
-from mig_manager.layouts.findings import clipped, hint
+from mig_manager.layouts.findings import (
+    MOST_FINDINGS,
+    Finding,
+    LayoutFileError,
+    NothingSelectedError,
+    clipped,
+    hint,
+)
 from mig_manager.layouts.layout import (
     GpuIdentity,
     GpuTarget,
@@ -65,8 +72,9 @@ def resolve(layout: Layout, gpus: Sequence[GpuIdentity]) -> NodeTarget:
     MIG-capable GPU that passes the filters. Where MIG shall be off, a GPU without MIG is passed over.
 
     Raises:
-        MigManagerError: INVALID_LAYOUT; an entry names a GPU that is not there or has no MIG, two entries ask
-            for different things, or no entry selects any GPU. All findings, one a line, with their places.
+        NothingSelectedError: INVALID_LAYOUT; no entry selects any GPU.
+        LayoutFileError: INVALID_LAYOUT; an entry names a GPU that is not there or has no MIG, or two entries ask
+            for different things. All findings, with their places.
     """
     by_name = {name: gpu for gpu in gpus for name in _names(gpu)}
     chosen: dict[int, GpuTarget] = {}
@@ -87,11 +95,11 @@ def resolve(layout: Layout, gpus: Sequence[GpuIdentity]) -> NodeTarget:
             other = chosen.setdefault(gpu.index, target)
             if (other.mig_enabled, other.devices) != (target.mig_enabled, target.devices):
                 problems.append((entry.source, _conflict(target, other)))
-    if not problems and not chosen and not satisfied:
-        problems.append((layout.source, _nothing_selected(layout, gpus)))
+    where = f"layout {clipped(layout.name)}"
     if problems:
-        lines = (f"{source}: layout {clipped(layout.name)}: {problem}" for source, problem in problems)
-        raise MigManagerError(Reason.INVALID_LAYOUT, "\n".join(lines))
+        raise LayoutFileError([Finding(at, where, text) for at, text in problems[:MOST_FINDINGS]])
+    if not chosen and not satisfied:
+        raise NothingSelectedError([Finding(layout.source, where, _nothing_selected(layout, gpus))])
     return NodeTarget(
         layout=layout.name,
         gpus=tuple(chosen[index] for index in sorted(chosen)),

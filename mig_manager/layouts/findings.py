@@ -28,7 +28,7 @@ class Finding:
 
 
 class LayoutFileError(MigManagerError):
-    """A layout file that cannot be used. The message holds one line a finding, by file line."""
+    """A layout file, or a layout of one, that cannot be used. The message holds one line a finding, by file line."""
 
     def __init__(self, findings: Iterable[Finding]) -> None:
         self.findings = tuple(sorted(findings, key=lambda finding: finding.source.line))
@@ -39,6 +39,10 @@ class LayoutFileError(MigManagerError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.findings,))
+
+
+class NothingSelectedError(LayoutFileError):
+    """A layout none of whose entries selects a GPU of the node that it is held against."""
 
 
 def clipped(text: str) -> str:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mig_manager.layouts.book import LayoutBook
-from mig_manager.layouts.layout import GpuIdentity, Layout, LayoutEntry, Source
+from mig_manager.layouts.layout import GpuIdentity, Layout, LayoutEntry, Source, label_can_hold
 from mig_manager.layouts.models import same_model
 from mig_manager.layouts.profile import MigProfile
 
 _SOURCE = Source("the layouts generated for this hardware", 1)
-_LABEL_VALUE = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _BALANCED = {7: {1: 2, 2: 1, 3: 1}, 4: {1: 2, 2: 1}}
 """How many of each size make a balanced GPU, by the slices of the whole GPU; as NVIDIA's layouts have it."""
 
@@ -67,9 +66,7 @@ def _layout(name: str, groups: Sequence[_Group], fills: Sequence[Profiles]) -> l
         for group, fill in zip(groups, fills, strict=True)
         if fill
     )
-    return (
-        [Layout(name, entries, _SOURCE, generated=True)] if entries and _LABEL_VALUE.fullmatch(name) else []
-    )
+    return [Layout(name, entries, _SOURCE, generated=True)] if entries and label_can_hold(name) else []
 
 
 def _groups(gpus: Sequence[GeneratorInput]) -> list[_Group]:

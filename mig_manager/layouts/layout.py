@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from mig_manager.layouts.profile import MigProfile
+
+_LABEL_VALUE = re.compile("[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+
+
+def label_can_hold(name: str) -> bool:
+    """Whether a layout of that name can be chosen by the label of a Node."""
+    return _LABEL_VALUE.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True)

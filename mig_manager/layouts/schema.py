@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from mig_manager.layouts.book import LayoutBook
+from mig_manager.layouts.embedded import Place
 from mig_manager.layouts.fields import Field, FieldReader, is_null, joined
 from mig_manager.layouts.findings import Finding, LayoutFileError, clipped, hint
 from mig_manager.layouts.layout import Layout, LayoutEntry, PciFilter, Source
@@ -37,14 +38,14 @@ _LONGEST_PROFILE = 60
 _MODELS = "a product name such as A100-SXM4-80GB, or a list of them"
 
 
-def parse_layouts(text: str, *, file: str) -> LayoutBook:
-    """Read the text of a layout file; `file` names it in messages.
+def parse_layouts(text: str, *, file: str, place: Place | None = None) -> LayoutBook:
+    """Read the text of a layout file; `file` names it in messages. `place`: where in that file the text stands.
 
     Raises:
         LayoutFileError: what is wrong with it; all findings, each with its line.
     """
-    root = compose(text, file)
-    reader = _Reader(file)
+    root = compose(text, file, place)
+    reader = _Reader(file, first_line=place.line(1) if place is not None else 1)
     layouts = reader.layouts_of(root)
     if reader.findings:
         raise LayoutFileError(reader.findings)
@@ -65,10 +66,13 @@ class _Reader(FieldReader):
     """Reads the nodes of a layout file. An entry that aliases reach again is read once."""
 
     entries: dict[int, LayoutEntry | None] = field(default_factory=dict)
+    first_line: int = 1
 
     def layouts_of(self, root: Node | None) -> list[Layout]:
         if root is None or is_null(root):
-            self.wrong(1, "", "the file is empty; a layout file has version: v1 and mig-configs")
+            self.wrong(
+                self.first_line, "", "the file is empty; a layout file has version: v1 and mig-configs"
+            )
             return []
         if not isinstance(root, MappingNode):
             self.not_allowed(root, root.line, "", "a mapping with version and mig-configs")

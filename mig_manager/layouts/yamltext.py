@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import yaml
 
+from mig_manager.layouts.embedded import LINE_BREAK, Place, Written
 from mig_manager.layouts.findings import Finding, LayoutFileError, clipped, hint
 from mig_manager.layouts.layout import Source
 from mig_manager.layouts.suggest import nearest
@@ -20,11 +21,12 @@ from mig_manager.layouts.suggest import nearest
 _DEEPEST = 20
 _LARGEST = 1 << 20
 """Bytes. A ConfigMap takes no more."""
+_DEEPEST_MANIFEST = 200
+_LARGEST_STREAM = 1 << 25
 _NOT_YAML = re.compile("[^\t\n\r -~\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = frozenset({None, *(_TAG + kind for kind in ("null", "bool", "int", "float", "merge"))})
 _TEXT_TAGS = frozenset({"!", _TAG + "str"})
-_BREAK = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +37,7 @@ class ScalarNode:
     line: int
     plain: bool
     """Written without quotes and not tagged as text, so that YAML may take it for a number or a truth."""
+    written: Written
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,26 +79,44 @@ def read_text(path: Path) -> str:
         ) from None
 
 
-def compose(text: str, file: str) -> Node | None:
-    """The only document of a YAML text; None where there is none.
+def compose(text: str, file: str, place: Place | None = None) -> Node | None:
+    """The only document of a YAML text; None where there is none. `place`: where the text stands in its file.
 
     Raises:
         LayoutFileError: the text is not YAML, or uses what these files have no use for.
     """
     if len(text) > _LARGEST or len(text.encode("utf-8", "surrogatepass")) > _LARGEST:
-        raise _fault(file, 1, f"the file is larger than {_LARGEST // 1024} KiB; a ConfigMap takes no more")
+        line = place.line(1) if place is not None else 1
+        raise _fault(file, line, f"the file is larger than {_LARGEST // 1024} KiB; a ConfigMap takes no more")
+    composer = _Composer(file, place, _DEEPEST)
+    _compose(text, composer)
+    return composer.roots[0] if composer.roots else None
+
+
+def compose_all(text: str, file: str) -> list[Node]:
+    """The documents of a YAML stream of Kubernetes manifests, those that are empty left out.
+
+    Raises:
+        LayoutFileError: the text is not YAML, or uses what manifests have no use for.
+    """
+    if len(text) > _LARGEST_STREAM:
+        raise _fault(file, 1, f"the file is larger than {_LARGEST_STREAM >> 20} MiB")
+    composer = _Composer(file, None, _DEEPEST_MANIFEST, several=True)
+    _compose(text, composer)
+    return composer.roots
+
+
+def _compose(text: str, composer: _Composer) -> None:
     strange = _NOT_YAML.search(text)
     if strange is not None:
         line, column = _position(text, strange.start())
         code = f"U+{ord(strange[0]):04X}"
-        raise _fault(file, line, f"column {column}: the character {code} cannot stand in YAML; is this text?")
-    composer = _Composer(file)
+        raise composer.fault(line, f"the character {code} cannot stand in YAML; is this text?", column)
     try:
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             composer.take(event)
     except yaml.MarkedYAMLError as error:
-        raise _syntax_fault(error, text, file) from None
-    return composer.root
+        raise _syntax_fault(error, text, composer) from None
 
 
 @dataclass(slots=True)
@@ -109,17 +130,32 @@ class _Open:
 @dataclass(slots=True)
 class _Composer:
     file: str
-    root: Node | None = None
+    place: Place | None
+    """Where the text stands in the file; None: it is the whole file."""
+    deepest: int
+    several: bool = False
+    """Whether there may be several documents."""
+    roots: list[Node] = field(default_factory=list)
     documents: int = 0
     open: list[_Open] = field(default_factory=list)
     anchors: dict[str, Node] = field(default_factory=dict)
+
+    def line(self, line: int) -> int:
+        return self.place.line(line) if self.place is not None else line
+
+    def fault(self, line: int, text: str, column: int | None = None) -> LayoutFileError:
+        """What is wrong at a line and column of the text."""
+        if column is not None and self.place is not None:
+            column = self.place.column(column)
+        return _fault(self.file, self.line(line), f"column {column}: {text}" if column is not None else text)
 
     def take(self, event: yaml.Event) -> None:
         line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.DocumentStartEvent):
             self.documents += 1
-            if self.documents > 1:
-                raise _fault(self.file, line, "a second document starts here; the file may hold one")
+            self.anchors = {}
+            if self.documents > 1 and not self.several:
+                raise self.fault(line, "a second document starts here; the file may hold one")
         elif isinstance(event, yaml.AliasEvent):
             self.add(self.target(event.anchor or "", line), line)
         elif isinstance(event, yaml.ScalarEvent):
@@ -127,14 +163,17 @@ class _Composer:
             if not text_tag and event.tag not in _PLAIN_TAGS:
                 raise self.tag_fault(event.tag, line)
             plain = not text_tag and (event.style or "") == ""
-            self.register(event.anchor, ScalarNode(event.value, line, plain), line)
+            self.register(
+                event.anchor, ScalarNode(event.value, self.line(line), plain, _written(event)), line
+            )
         elif isinstance(event, yaml.CollectionStartEvent):
             kind = "map" if isinstance(event, yaml.MappingStartEvent) else "seq"
             if event.tag not in (None, "!", _TAG + kind):
                 raise self.tag_fault(event.tag, line)
-            if len(self.open) == _DEEPEST:
-                raise _fault(self.file, line, f"nested more than {_DEEPEST} levels deep; no key needs that")
-            node = MappingNode([], line) if kind == "map" else ListNode([], line)
+            if len(self.open) == self.deepest:
+                raise self.fault(line, f"nested more than {self.deepest} levels deep; no key needs that")
+            at = self.line(line)
+            node = MappingNode([], at) if kind == "map" else ListNode([], at)
             self.register(event.anchor, node, line)
             self.open.append(_Open(node))
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -147,7 +186,7 @@ class _Composer:
 
     def add(self, node: Node, line: int) -> None:
         if not self.open:
-            self.root = node
+            self.roots.append(node)
             return
         parent = self.open[-1]
         if isinstance(parent.node, ListNode):
@@ -159,24 +198,32 @@ class _Composer:
             parent.key = node
         else:
             kind = "mapping" if isinstance(node, MappingNode) else "list"
-            raise _fault(self.file, line, f"a {kind} stands where a key belongs; keys are text")
+            raise self.fault(line, f"a {kind} stands where a key belongs; keys are text")
 
     def target(self, anchor: str, line: int) -> Node:
         node = self.anchors.get(anchor)
         if node is None:
             near = hint(f"*{name}" for name in nearest(anchor, self.anchors))
-            raise _fault(self.file, line, f"*{clipped(anchor)} refers to an anchor that is not defined{near}")
+            raise self.fault(line, f"*{clipped(anchor)} refers to an anchor that is not defined{near}")
         if any(entry.node is node for entry in self.open):
-            raise _fault(self.file, line, f"*{clipped(anchor)} refers to what it is a part of")
+            raise self.fault(line, f"*{clipped(anchor)} refers to what it is a part of")
         return node
 
     def tag_fault(self, tag: str | None, line: int) -> LayoutFileError:
-        return _fault(
-            self.file, line, f"the tag {clipped(tag or '')} has no meaning here; write the value without it"
+        return self.fault(
+            line, f"the tag {clipped(tag or '')} has no meaning here; write the value without it"
         )
 
 
-def _syntax_fault(error: yaml.MarkedYAMLError, text: str, file: str) -> LayoutFileError:
+def _written(event: yaml.ScalarEvent) -> Written:
+    start, end = (
+        (mark.line, mark.column) if mark is not None else (0, 0)
+        for mark in (event.start_mark, event.end_mark)
+    )
+    return Written(event.style or "", start, end)
+
+
+def _syntax_fault(error: yaml.MarkedYAMLError, text: str, composer: _Composer) -> LayoutFileError:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     problem = error.problem or "the text ends too early"
@@ -187,12 +234,12 @@ def _syntax_fault(error: yaml.MarkedYAMLError, text: str, file: str) -> LayoutFi
         problem = "a ':' after what cannot be a key; is one missing, or an indentation wrong, in this line or above it?"
     context = f" {error.context}" if error.context else ""
     if error.context and error.context_mark and error.context_mark.line + 1 != line:
-        context += f" that begins on line {error.context_mark.line + 1}"
-    return _fault(file, line, f"column {column}: not valid YAML{context}: {problem}")
+        context += f" that begins on line {composer.line(error.context_mark.line + 1)}"
+    return composer.fault(line, f"not valid YAML{context}: {problem}", column)
 
 
 def _position(text: str, offset: int) -> tuple[int, int]:
-    breaks = [match.end() for match in _BREAK.finditer(text, 0, offset)]
+    breaks = [match.end() for match in LINE_BREAK.finditer(text, 0, offset)]
     return len(breaks) + 1, offset - (breaks[-1] if breaks else 0) + 1
 
 

@@ -42,16 +42,18 @@ def resolve_profile(geometry: GpuGeometry, wanted: MigProfile) -> InstanceProfil
         MigManagerError: UNSUPPORTED_PROFILE; the GPU has no such profile, or no compute instance of that many
             slices in it. Names what there is, and the nearest.
     """
-    alike = [profile for profile in geometry.profiles if _same_kind(profile.name, wanted)]
-    found = [profile for profile in alike if profile.name.memory_gb == wanted.memory_gb]
-    if not found:
-        found = [profile for profile in alike if wanted.memory_gb in accepted_sizes(geometry, profile)]
-    if len(found) != 1:
+    profile = _find(geometry, wanted)
+    if profile is None:
         raise MigManagerError(Reason.UNSUPPORTED_PROFILE, _no_such_profile(geometry, wanted))
-    profile = found[0]
-    if not wanted.whole and all(compute.slices != wanted.compute_slices for compute in profile.compute):
+    if not _splits(profile, wanted):
         raise MigManagerError(Reason.UNSUPPORTED_PROFILE, _no_such_split(geometry, profile, wanted))
     return profile
+
+
+def offers_profile(geometry: GpuGeometry, wanted: MigProfile) -> bool:
+    """Whether `resolve_profile` finds one."""
+    profile = _find(geometry, wanted)
+    return profile is not None and _splits(profile, wanted)
 
 
 def in_order(profiles: Iterable[InstanceProfile]) -> list[InstanceProfile]:
@@ -62,6 +64,18 @@ def in_order(profiles: Iterable[InstanceProfile]) -> list[InstanceProfile]:
 def same_profile(profile: InstanceProfile, instance: GpuInstance) -> bool:
     """Whether a GPU instance that is there has that profile, by its id or by the driver's name."""
     return instance.profile_id == profile.profile_id or instance.profile == profile.name
+
+
+def _find(geometry: GpuGeometry, wanted: MigProfile) -> InstanceProfile | None:
+    alike = [profile for profile in geometry.profiles if _same_kind(profile.name, wanted)]
+    found = [profile for profile in alike if profile.name.memory_gb == wanted.memory_gb]
+    if not found:
+        found = [profile for profile in alike if wanted.memory_gb in accepted_sizes(geometry, profile)]
+    return found[0] if len(found) == 1 else None
+
+
+def _splits(profile: InstanceProfile, wanted: MigProfile) -> bool:
+    return wanted.whole or any(compute.slices == wanted.compute_slices for compute in profile.compute)
 
 
 def _same_kind(name: MigProfile, wanted: MigProfile) -> bool:

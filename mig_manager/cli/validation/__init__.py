@@ -1,0 +1,1 @@
+"""What `mig-manager validate` finds in layout files, and how it is printed."""
