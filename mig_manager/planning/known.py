@@ -17,7 +17,6 @@ from mig_manager.planning.planner import plan_gpu
 from mig_manager.planning.profiles import offers_profile
 from mig_manager.planning.state import GpuState, Inventory
 
-_MOST_NAMED = 4
 _EARLY = frozenset(map(MigProfile.parse, ("3g.95gb", "4g.95gb", "7g.189gb")))
 """Of a GB200 with 189 GiB that NVIDIA's layouts speak of (2025-03), and of which nothing else is published."""
 _Devices = tuple[tuple[MigProfile, int], ...]
@@ -40,9 +39,10 @@ def unknown_models(entry: LayoutEntry) -> tuple[tuple[str, str], ...]:
 
 
 def no_known_gpu(entry: LayoutEntry) -> MigManagerError | None:
-    """Why none of the GPU models that an entry is for can become what it asks for.
+    """Why an entry asks for what cannot be.
 
-    None where one can, and where the catalogue knows none of the models that it is for.
+    Each known GPU model that its filters let pass has to take it; without filters, one of all models. None also where
+    the catalogue knows none of the models that it is for.
     """
     if not entry.mig_enabled or not _EARLY.isdisjoint(profile for profile, _ in entry.mig_devices):
         return None
@@ -79,57 +79,48 @@ def _refusal(
     filters: tuple[PciFilter, ...], names: tuple[str, ...], devices: _Devices
 ) -> MigManagerError | None:
     models, shapes = _models(filters, names), _shapes(filters, names)
-    if not models:
-        return None
-    if not shapes:
-        who = f"{models[0].name} has no MIG" if len(models) == 1 else f"{_none_of(models)} has MIG"
-        return MigManagerError(Reason.INVALID_LAYOUT, who)
-    lacking = {
-        model.key: [profile for profile, _ in devices if not _offers(model, profile)] for model in shapes
-    }
+    if models and not shapes:
+        return MigManagerError(Reason.INVALID_LAYOUT, f"{models[0].name} has no MIG")
+    if filters or names:
+        # Each of the models that an entry names has to take it.
+        return next((error for model in shapes if (error := _cannot_hold(model, devices))), None)
     for profile, _ in devices:
-        if all(profile in lacks for lacks in lacking.values()):
-            return MigManagerError(Reason.UNSUPPORTED_PROFILE, _no_profile(models, shapes, profile))
-    able = [model for model in shapes if not lacking[model.key]]
+        if not any(_offers(model, profile) for model in shapes):
+            return MigManagerError(Reason.UNSUPPORTED_PROFILE, _no_profile(shapes, profile))
+    able = [model for model in shapes if all(_offers(model, profile) for profile, _ in devices)]
     if not able:
         wanted = ", ".join(str(profile) for profile, _ in devices)
-        return MigManagerError(Reason.UNSUPPORTED_PROFILE, f"{_none_of(models)} has all of {wanted}")
-    if any(_cannot_hold(model, devices) is None for model in able):
-        return None
-    others = "" if len(models) == 1 else "no GPU model that has these profiles can hold them; for one, "
-    return MigManagerError(Reason.IMPOSSIBLE_LAYOUT, f"{others}{_cannot_hold(able[0], devices)}")
+        return MigManagerError(Reason.UNSUPPORTED_PROFILE, f"no known GPU model has all of {wanted}")
+    first: MigManagerError | None = None
+    for model in able:
+        error = _cannot_hold(model, devices)
+        if error is None:
+            return None
+        first = first or error
+    words = f"no GPU model that has these profiles can hold them; for one, {first.message if first else ''}"
+    return MigManagerError(Reason.IMPOSSIBLE_LAYOUT, words)
 
 
 def _offers(model: GpuModel, profile: MigProfile) -> bool:
     return model.geometry is not None and offers_profile(model.geometry, profile)
 
 
-def _cannot_hold(model: GpuModel, devices: _Devices) -> str | None:
-    """That a model cannot hold these devices together, in words; None where it can."""
+def _cannot_hold(model: GpuModel, devices: _Devices) -> MigManagerError | None:
+    """Why a model cannot hold these devices together; None where it can."""
     state = _new_gpu(model, 0)
     wanted = tuple(profile for profile, number in devices for _ in range(number))
     try:
         plan_gpu(GpuTarget(state.gpu, True, wanted, None), state)
     except MigManagerError as error:
-        return error.message.replace(gpu_words(state.gpu), model.name, 1).removeprefix("GPU 0: ")
+        words = error.message.replace(gpu_words(state.gpu), model.name, 1).removeprefix("GPU 0: ")
+        return MigManagerError(error.reason, words)
     return None
 
 
-def _no_profile(models: Sequence[GpuModel], shapes: Sequence[GpuModel], profile: MigProfile) -> str:
-    if len(models) == 1 and (alone := _cannot_hold(models[0], ((profile, 1),))):
-        return alone
+def _no_profile(shapes: Sequence[GpuModel], profile: MigProfile) -> str:
     names = (str(each.name) for model in shapes if model.geometry for each in model.geometry.profiles)
     near = nearest(str(profile.gpu_instance), names, 2)
-    return f"{_none_of(models)} has a profile {profile}{hint(near)}"
-
-
-def _none_of(models: Sequence[GpuModel]) -> str:
-    """The subject of a sentence that says what none of them has."""
-    if len(models) == len(catalogue()):
-        return "no known GPU model"
-    if len(models) > _MOST_NAMED:
-        return f"none of the {len(models)} GPU models that it is for"
-    return f"none of {', '.join(model.name for model in models)}"
+    return f"no known GPU model has a profile {profile}{hint(near)}"
 
 
 def _new_gpu(model: GpuModel, index: int) -> GpuState:

@@ -10,6 +10,7 @@ import pytest
 import yaml
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema as SarifLog
 
+from deploy.generate import CHART, render
 from tests.cli.conftest import Cli
 from tests.planning import published
 
@@ -269,6 +270,14 @@ def test_a_manifest_is_told_by_its_own_lines(cli: Cli, tmp_path: Path) -> None:
     assert [file["name"] for file in files] == [f"ConfigMap {name}, key {name}" for name in texts]
     (finding,) = ended.json["findings"]
     assert "1g.10gb: 8" in manifest.read_text().splitlines()[finding["line"] - 1]
+
+
+@pytest.mark.parametrize("values", ["02-layouts-values", "03-layouts-text-values"])
+def test_what_the_chart_makes_of_layouts_is_right(cli: Cli, values: str) -> None:
+    rendered = render(yaml.safe_load((CHART / "ci" / f"{values}.yaml").read_text()), "gpu")
+    ended = cli("validate", "-", "--format", "json", stdin=yaml.safe_dump_all(rendered))
+    (file,) = ended.json["files"]
+    assert (ended.code, len(file["layouts"])) == (0, 1 if "text" in values else 2), ended.json["findings"]
 
 
 def test_several_files_are_told_together(cli: Cli, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_whatever_is_published_for_a_model_is_known(model: str) -> None:
         ("1c.3g.40gb: 3", ""),
         ("1g.10gb: 7", "device-filter: 0x20B210DE, "),
         ("1g.10gb: 4", "device-filter: 0x20B010DE, "),
-        ("1g.10gb: 4", "gpu-model: [A30, A100-SXM4-40GB], "),
+        ("1g.10gb: 4", "gpu-model: [A100-SXM4-80GB, A100-SXM4-40GB, L4], "),
         ("9g.999gb: 1", "gpu-model: X9000, "),
         ("9g.999gb: 1", "device-filter: 0x4FFE10DE, "),
         ("3g.95gb: 2", ""),
@@ -61,9 +61,9 @@ def test_what_some_known_or_unknown_model_may_take_is_let_pass(devices: str, fil
         ),
         (
             "1g.5gb: 7",
-            "gpu-model: [A30, A100-SXM4-80GB], ",
+            "gpu-model: [A100-SXM4-40GB, A100-SXM4-80GB], ",
             Reason.UNSUPPORTED_PROFILE,
-            "none of NVIDIA A30, NVIDIA A100-SXM4-80GB has a profile 1g.5gb; did you mean 1g.6gb or 1g.10gb?",
+            "NVIDIA A100-SXM4-80GB has no profile 1g.5gb; it has 1g.10gb",
         ),
         (
             "3g.40gb: 1, 1g.5gb: 1",
@@ -79,11 +79,12 @@ def test_what_some_known_or_unknown_model_may_take_is_let_pass(devices: str, fil
         ),
         ("1g.6gb: 5", "gpu-model: A30, ", Reason.IMPOSSIBLE_LAYOUT, "NVIDIA A30 can't hold 5x1g.6gb: "),
         ("1g.6gb: 4", "gpu-model: L40S, ", Reason.INVALID_LAYOUT, "NVIDIA L40S has no MIG"),
+        ("1g.6gb: 4", "gpu-model: [L40S, L4], ", Reason.INVALID_LAYOUT, "NVIDIA L4 has no MIG"),
         (
-            "1g.6gb: 4",
-            "gpu-model: [L40S, L4], ",
-            Reason.INVALID_LAYOUT,
-            "none of NVIDIA L4, NVIDIA L40S has MIG",
+            "1g.10gb: 7",
+            "device-filter: [0x20B510DE, 0x20B010DE], ",
+            Reason.IMPOSSIBLE_LAYOUT,
+            "NVIDIA A100-SXM4-40GB can't hold 7x1g.10gb: ",
         ),
     ],
 )
