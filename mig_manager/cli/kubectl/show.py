@@ -60,15 +60,14 @@ def shown_node(api: Api, node: GpuNode) -> Shown:
     from mig_manager.cli.kubectl.cluster import pod_objects
     from mig_manager.cli.kubectl.gpus import gpus_of, plugin_strategy
     from mig_manager.cli.kubectl.showing import Shown
-    from mig_manager.cli.kubectl.use import node_use, read_claims
+    from mig_manager.cli.kubectl.use import Tenant, node_use, read_claims
     from mig_manager.cluster.resources import advertised
 
     reading = gpus_of(node)
     strategy = plugin_strategy(node, reading.inventory)
-    pods = pod_objects(api, node.name)
-    claims, slices = read_claims(api, node.name, pods)
-    use = node_use(reading.inventory, strategy, advertised(node.node), pods, claims, slices)
+    tenants = [Tenant.from_json(each) for each in pod_objects(api, node.name)]
+    claims, slices = read_claims(api, node.name, tenants)
+    use = node_use(reading.inventory, strategy, advertised(node.node), tenants, claims, slices)
     facts = {"layout": node.wanted, "state": node.state, "strategy": strategy}
-    return Shown(
-        node.name, {k: v for k, v in facts.items() if v}, strategy, reading.inventory, use, reading.missing
-    )
+    told = {key: value for key, value in facts.items() if value}
+    return Shown(node.name, told, strategy, reading.inventory, use, reading.missing)

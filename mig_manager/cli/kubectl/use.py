@@ -34,6 +34,23 @@ class Use(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Tenant:
+    """A pod, and what it asks for."""
+
+    pod: Pod
+    counts: Mapping[str, int]
+    """GPU resources, above zero."""
+
+    @classmethod
+    def from_json(cls, obj: JsonObject) -> Tenant:
+        """From a Pod."""
+        wanted = extended_requests(obj).items()
+        return cls(
+            Pod.from_json(obj), {name: count for name, count in wanted if count and is_gpu_resource(name)}
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Device:
     """What a pod can be given: a MIG device, or a GPU as a whole."""
 
@@ -144,7 +161,7 @@ def node_use(
     inventory: Inventory,
     strategy: str,
     offered: Mapping[str, int],
-    pods: Iterable[JsonObject],
+    tenants: Iterable[Tenant],
     claims: Mapping[str, Sequence[str]] | None = None,
     slices: Mapping[str, SliceDevice] | None = None,
 ) -> NodeUse:
@@ -154,7 +171,7 @@ def node_use(
         inventory: the GPUs.
         strategy: the device plugin's: none, single, mixed.
         offered: allocatable GPU resources of the Node.
-        pods: of the node, as the API has them; finished ones do not count.
+        tenants: the pods of the node; finished ones do not count.
         claims: by uid of the pod, what its ResourceClaims hold of NVIDIA's driver: `pool/device`, or other words
             where they cannot be read.
         slices: what the driver offers, by `pool/device`.
@@ -163,13 +180,12 @@ def node_use(
     held: dict[str, list[Holding]] = {}
     claimed: dict[Device, tuple[Pod, ...]] = {}
     strays: list[tuple[Pod, str]] = []
-    for obj in pods:
-        pod = Pod.from_json(obj)
+    for tenant in tenants:
+        pod = tenant.pod
         if pod.finished:
             continue
-        for name, count in extended_requests(obj).items():
-            if count and is_gpu_resource(name):
-                held.setdefault(name.removesuffix(SHARED), []).append(Holding(pod, count))
+        for name, count in tenant.counts.items():
+            held.setdefault(name.removesuffix(SHARED), []).append(Holding(pod, count))
         for name in (claims or {}).get(pod.uid, ()):
             device = _device_of((slices or {}).get(name), inventory, devices)
             if device is None:
@@ -186,7 +202,7 @@ def node_use(
 
 
 def read_claims(
-    api: Api, node: str, pods: Iterable[JsonObject]
+    api: Api, node: str, tenants: Iterable[Tenant]
 ) -> tuple[Mapping[str, Sequence[str]], Mapping[str, SliceDevice]]:
     """What the ResourceClaims of these pods hold, and what NVIDIA's driver offers there; see `node_use`.
 
@@ -194,7 +210,8 @@ def read_claims(
     """
     from mig_manager.cluster.claims import Claims
 
-    claiming = [pod for pod in map(Pod.from_json, pods) if pod.claims and not pod.finished]
+    pods = (tenant.pod for tenant in tenants)
+    claiming = [pod for pod in pods if pod.claims and not pod.finished]
     if not claiming:
         return {}, {}
     reader = Claims(api, node)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mig_manager.cli.choice import all_layouts, choose
 from mig_manager.cli.kubectl.departures import Certainty, at_least, departures, lost_devices
-from mig_manager.cli.kubectl.use import Device, NodeUse, Use, devices_of, node_use, with_use
+from mig_manager.cli.kubectl.use import Device, NodeUse, Tenant, Use, devices_of, node_use, with_use
 from mig_manager.cluster.claims import SliceDevice
 from mig_manager.planning.state import Inventory
 from tests.cli.kubectl.cluster import inventory_of, resources_of, with_layout
@@ -21,15 +21,21 @@ SMALL, LARGE = "nvidia.com/mig-1g.10gb", "nvidia.com/mig-3g.40gb"
 LAYOUTS = ["all-balanced", "all-1g.10gb", "all-2g.20gb", "all-3g.40gb", "all-disabled", "all-enabled"]
 
 
-def pod(name: str, **counts: int) -> dict[str, Any]:
+def pod(name: str, *, phase: str = "Running", **counts: int) -> Tenant:
     """`small=2` asks for two of the smallest MIG devices."""
     names = {"small": SMALL, "large": LARGE, "gpu": "nvidia.com/gpu", "shared": f"{SMALL}.shared"}
     limits = {names[key]: str(count) for key, count in counts.items()}
-    return {
-        "metadata": {"name": name, "namespace": "ml", "uid": name},
-        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
-        "status": {"phase": "Running"},
-    }
+    return limited(name, limits, phase)
+
+
+def limited(name: str, limits: Mapping[str, str], phase: str = "Running") -> Tenant:
+    return Tenant.from_json(
+        {
+            "metadata": {"name": name, "namespace": "ml", "uid": name},
+            "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
+            "status": {"phase": phase},
+        }
+    )
 
 
 def balanced() -> Inventory:
@@ -57,11 +63,11 @@ def told(use: NodeUse, inventory: Inventory, strategy: str = "mixed") -> dict[st
         ([pod("a", small=2)], ["used a", "used a"], ["free"]),
         ([pod("a", small=1), pod("b", small=1)], ["used (a b)", "used (a b)"], ["free"]),
         ([pod("a", large=1)], ["free", "free"], ["used a"]),
-        ([{**pod("a", large=1), "status": {"phase": "Succeeded"}}], ["free", "free"], ["free"]),
+        ([pod("a", phase="Succeeded", large=1)], ["free", "free"], ["free"]),
     ],
 )
 def test_it_is_exact_where_all_or_none_of_a_type_are_in_use(
-    pods: list[dict[str, Any]], small: list[str], large: list[str]
+    pods: list[Tenant], small: list[str], large: list[str]
 ) -> None:
     inventory = balanced()
     use = node_use(inventory, "mixed", resources_of(inventory, "mixed"), pods)
@@ -119,14 +125,9 @@ class Truth:
     held: Mapping[str, Sequence[Device]]
 
     @property
-    def pods(self) -> list[dict[str, Any]]:
-        found = []
-        for name, devices in self.held.items():
-            each = pod(name)
-            limits = {one.resource: str(sum(o.resource == one.resource for o in devices)) for one in devices}
-            each["spec"]["containers"][0]["resources"] = {"limits": limits}
-            found.append(each)
-        return found
+    def pods(self) -> list[Tenant]:
+        counts = {name: Counter(one.resource for one in devices) for name, devices in self.held.items()}
+        return [limited(name, {key: str(n) for key, n in held.items()}) for name, held in counts.items()]
 
 
 @st.composite
