@@ -15,7 +15,7 @@ from mig_manager.planning.explain import gpu_numbers
 from mig_manager.planning.geometry import Placement
 from mig_manager.planning.profiles import in_order
 from mig_manager.planning.room import room_for
-from mig_manager.planning.state import GpuState, Inventory
+from mig_manager.planning.state import GpuInstance, GpuState, Inventory
 
 _WORDS = {Use.USED: "in use", Use.FREE: "free", Use.UNKNOWN: "in use?"}
 _SHOWN_PODS = 20
@@ -47,7 +47,7 @@ def shown_lines(shown: Shown, look: Look) -> list[Text]:
             state.mig_current,
             state.mig_pending,
             _row(state, shown),
-            _words(state, shown),
+            mode_words(state, shown),
         )
         groups.setdefault(key, []).append(state)
     for alike in groups.values():
@@ -62,15 +62,15 @@ def _gpu_lines(alike: Sequence[GpuState], shown: Shown, look: Look) -> Iterator[
     if len(alike) == 1:
         head.append(f"  {state.gpu.uuid}", "dim")
     yield head
-    yield Text(f"  {_words(state, shown)}")
+    yield Text(f"  {mode_words(state, shown)}")
     if state.geometry is not None and state.geometry.memory_slices:
         yield from picture(state.geometry.memory_slices, [_row(state, shown)], look)
-    free = _free_words(state)
+    free = free_words(state)
     if free:
         yield Text(f"  free     {free}")
 
 
-def _words(state: GpuState, shown: Shown) -> str:
+def mode_words(state: GpuState, shown: Shown) -> str:
     """Mode, and use where the GPU is given away as a whole."""
     words = ["MIG on" if state.mig_current else "MIG off" if state.gpu.mig_capable else "no MIG"]
     if state.mig_pending != state.mig_current:
@@ -91,18 +91,20 @@ def _row(state: GpuState, shown: Shown) -> Row:
         instance = there.get(box.placement)
         if instance is None:
             return box
-        uses = [
-            shown.use.of(each).use
-            for each in devices_in(instance, state, shown.strategy)
-            if each.placement is not None
-        ]
-        words = [_WORDS[one] for one in dict.fromkeys(uses)]
+        words = [_WORDS[one] for one in instance_uses(instance, state, shown)]
         return replace(box, note=" ".join([*words, box.note]).strip())
 
     return replace(row, boxes=tuple(map(noted, row.boxes)))
 
 
-def _free_words(state: GpuState) -> str:
+def instance_uses(instance: GpuInstance, state: GpuState, shown: Shown) -> tuple[Use, ...]:
+    """Whether its MIG devices are in use; empty where it has none, or its GPU is given away as a whole."""
+    devices = devices_in(instance, state, shown.strategy)
+    uses = (shown.use.of(each).use for each in devices if each.placement is not None)
+    return tuple(dict.fromkeys(uses))
+
+
+def free_words(state: GpuState) -> str:
     """Memory slices without an instance, and what would fit there; empty where there is nothing to say."""
     if not state.mig_current or state.geometry is None:
         return ""

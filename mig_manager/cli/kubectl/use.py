@@ -121,9 +121,13 @@ class NodeUse:
     """By ResourceClaims."""
     strays: tuple[tuple[Pod, str], ...]
     """Pods that hold something of which it cannot be told what it is, and what that is, in words."""
+    known: bool = True
+    """Whether the pods are known at all."""
 
     def of(self, device: Device) -> DeviceUse:
         """What is known of a device."""
+        if not self.known:
+            return DeviceUse(Use.UNKNOWN)
         by_claim = self.claimed.get(device, ())
         if by_claim:
             return DeviceUse(Use.USED, by_claim)
@@ -161,7 +165,7 @@ def node_use(
     inventory: Inventory,
     strategy: str,
     offered: Mapping[str, int],
-    tenants: Iterable[Tenant],
+    tenants: Iterable[Tenant] | None,
     claims: Mapping[str, Sequence[str]] | None = None,
     slices: Mapping[str, SliceDevice] | None = None,
 ) -> NodeUse:
@@ -171,7 +175,7 @@ def node_use(
         inventory: the GPUs.
         strategy: the device plugin's: none, single, mixed.
         offered: allocatable GPU resources of the Node.
-        tenants: the pods of the node; finished ones do not count.
+        tenants: the pods of the node; finished ones do not count. None: they cannot be read.
         claims: by uid of the pod, what its ResourceClaims hold of NVIDIA's driver: `pool/device`, or other words
             where they cannot be read.
         slices: what the driver offers, by `pool/device`.
@@ -180,7 +184,7 @@ def node_use(
     held: dict[str, list[Holding]] = {}
     claimed: dict[Device, tuple[Pod, ...]] = {}
     strays: list[tuple[Pod, str]] = []
-    for tenant in tenants:
+    for tenant in tenants or ():
         pod = tenant.pod
         if pod.finished:
             continue
@@ -198,7 +202,8 @@ def node_use(
         alike = tuple(device for device in devices if device.resource == resource)
         kinds.append(Kind(resource, alike, total, tuple(held.pop(resource, ()))))
     strays += [(one.pod, resource) for resource, holdings in held.items() for one in holdings]
-    return NodeUse(tuple(kinds), claimed, tuple(sorted(strays, key=lambda stray: str(stray[0]))))
+    strays.sort(key=lambda stray: str(stray[0]))
+    return NodeUse(tuple(kinds), claimed, tuple(strays), known=tenants is not None)
 
 
 def read_claims(

@@ -1,0 +1,1 @@
+"""The page that `kubectl mig web` serves: a fleet of nodes with their GPUs, live."""
