@@ -16,6 +16,7 @@ from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import NodeMeta
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.drift import Drift, telling
+from mig_manager.daemon.gpus import gpus_annotation
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal
 from mig_manager.daemon.layoutsfrom import LayoutsFrom
 from mig_manager.daemon.log import lines_of_run, run_id
@@ -28,6 +29,7 @@ from mig_manager.daemon.site import Site
 from mig_manager.daemon.status import (
     AGAIN_ANNOTATION,
     CONFIG_LABEL,
+    GPUS_ANNOTATION,
     LAYOUTS_ANNOTATION,
     LAYOUTS_FROM_ANNOTATION,
     STATE_LABEL,
@@ -187,7 +189,7 @@ class Agent:
         elif not layout and self._unlabelled.due(meta):
             self._unlabelled.attend(meta)
         if not self._stopping and self._may_publish(meta):
-            self._publish_layouts(meta)
+            self._publish(meta)
 
     def _reconfigure(self, meta: NodeMeta, layout: str) -> None:
         """One run, with its id on every log line."""
@@ -281,20 +283,19 @@ class Agent:
     def _may_publish(self, meta: NodeMeta) -> bool:
         """Whether the names of the possible layouts may be other than those last written down."""
         wishes = self._site.wishes
-        return (
-            wishes.know_hardware
-            and bool(self._wanted(meta))
-            and self._published != (meta.uid, wishes.sources())
-        )
+        return wishes.know_hardware and self._published != (meta.uid, wishes.sources())
 
-    def _publish_layouts(self, meta: NodeMeta) -> None:
-        """Write down which layouts this node can take now, and where they come from, as far as that is news."""
-        self._published = (meta.uid, self._site.wishes.sources())
-        said = {
-            LAYOUTS_ANNOTATION: json.dumps(self._site.wishes.feasible()),
+    def _publish(self, meta: NodeMeta) -> None:
+        """Write down which layouts this node can take now, and from where; and its GPUs, if no run has yet."""
+        wishes = self._site.wishes
+        self._published = (meta.uid, wishes.sources())
+        news = {
+            LAYOUTS_ANNOTATION: json.dumps(wishes.feasible()),
             LAYOUTS_FROM_ANNOTATION: LayoutsFrom.of(self._site.settings).to_json(),
         }
-        news = {key: value for key, value in said.items() if meta.annotations.get(key) != value}
+        if GPUS_ANNOTATION not in meta.annotations:
+            news[GPUS_ANNOTATION] = gpus_annotation(wishes.inventory)
+        news = {key: text for key, text in news.items() if meta.annotations.get(key) != text}
         if news:
             self._write(NodeChange(annotations=news))
 

@@ -1,4 +1,7 @@
-"""A Node without the label: a default layout where its GPUs can take one, and else no start-up taint any more."""
+"""A Node without the label: a default layout where its GPUs can take one, and else no start-up taint any more.
+
+Its GPUs, and which layouts they can take, are told there too, so that whoever is about to set the label can see it.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,21 @@ from mig_manager.daemon.report import PATIENCE
 from mig_manager.daemon.site import Site
 from mig_manager.errors import MigManagerError
 
+_FIRST_LOOK_S = 5.0
+"""Seconds after the start in which a label may come, which would have the GPUs looked at anyway."""
+_LONGEST_RETRY_S = 600.0
+
 
 class Unlabelled:
-    """What the daemon does for a Node that asks for nothing. Nothing is said on such a Node."""
+    """What the daemon does for a Node that asks for nothing. No state is said on such a Node."""
 
     def __init__(self, site: Site) -> None:
         self._site = site
         self._let_in = ""
         """The uid of the Node whose taint was seen to."""
         self._next = 0.0
+        self._look_at = time.monotonic() + _FIRST_LOOK_S
+        self._retry_s = site.settings.driver_retry
         self._problem = ""
 
     @property
@@ -37,11 +46,15 @@ class Unlabelled:
 
     def due(self, meta: NodeMeta) -> bool:
         """Whether there is something to do now, if the Node has no label."""
-        return self._open(meta) and time.monotonic() >= self._next
+        return time.monotonic() >= self.deadline(meta).at
 
     def deadline(self, meta: NodeMeta | None) -> Deadline:
         """When that will be the case; never, if nothing is left to do."""
-        return Deadline(self._next if meta is not None and self._open(meta) else math.inf)
+        if meta is None:
+            return Deadline.never()
+        if self._open(meta):
+            return Deadline(self._next)
+        return Deadline(math.inf if self._site.wishes.know_hardware else max(self._next, self._look_at))
 
     def attend(self, meta: NodeMeta) -> None:
         """Do what is due. What fails is said once and tried again."""
@@ -49,8 +62,12 @@ class Unlabelled:
         try:
             if self.undecided:
                 self._look()
-            else:
+            elif self._open(meta):
                 self._let_pods_in(meta)
+            else:
+                self._next = time.monotonic() + self._retry_s
+                self._retry_s = min(2 * self._retry_s, max(_LONGEST_RETRY_S, self._retry_s))
+                self._look()
         except MigManagerError as error:
             if error.message != self._problem:
                 logger.warning("this node has no label, and cannot be seen to yet: {}", error.message)
@@ -66,7 +83,7 @@ class Unlabelled:
             self._site.wishes.learn(worker.inventory())
         if self.layout:
             logger.info("this node has no label: the default layout is {}", self.layout)
-        else:
+        elif not self._site.wishes.mig_capable:
             logger.info("no GPU of this node has MIG: nothing to do without a label")
 
     def _let_pods_in(self, meta: NodeMeta) -> None:

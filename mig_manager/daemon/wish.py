@@ -62,6 +62,12 @@ class Wishes:
         self._generated: LayoutBook | None = None
 
     @property
+    def inventory(self) -> Inventory:
+        """The GPUs as last read, once they are known."""
+        assert self._inventory is not None
+        return self._inventory
+
+    @property
     def know_hardware(self) -> bool:
         """Whether the GPUs have been read at least once; before that no wish has a meaning."""
         return self._inventory is not None

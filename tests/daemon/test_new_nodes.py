@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -58,6 +59,15 @@ def test_a_node_that_asks_for_nothing_loses_the_start_up_taint_and_is_told_nothi
     assert node.terminate() == 0
     assert node.changes_by_the_daemon() == ["patch nodes"]
     assert (node.state, node.status, node.cluster.gpus.calls()) == (None, {}, [])
+
+
+def test_a_node_without_label_tells_what_it_could_be_asked_for(make_node: MakeNode) -> None:
+    node = make_node()
+    node.start()
+    node.wait(lambda: "mig-manager/gpus" in node.annotations, "its GPUs")
+    assert {"small", "balanced", "all-disabled"} <= set(json.loads(node.annotations["mig-manager/layouts"]))
+    assert [each["index"] for each in json.loads(node.annotations["mig-manager/gpus"])] == [0, 1]
+    assert (node.state, node.status) == (None, {})
 
 
 def test_a_default_layout_serves_while_there_is_no_label(make_node: MakeNode) -> None:
