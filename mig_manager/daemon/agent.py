@@ -286,14 +286,14 @@ class Agent:
         return wishes.know_hardware and self._published != (meta.uid, wishes.sources())
 
     def _publish(self, meta: NodeMeta) -> None:
-        """Write down which layouts this node can take now, and from where; and its GPUs, if no run has yet."""
+        """Write down which layouts this node can take now, and from where; and its GPUs, where no run does."""
         wishes = self._site.wishes
         self._published = (meta.uid, wishes.sources())
         news = {
             LAYOUTS_ANNOTATION: json.dumps(wishes.feasible()),
             LAYOUTS_FROM_ANNOTATION: LayoutsFrom.of(self._site.settings).to_json(),
         }
-        if GPUS_ANNOTATION not in meta.annotations:
+        if not self._wanted(meta) and GPUS_ANNOTATION not in meta.annotations:
             news[GPUS_ANNOTATION] = gpus_annotation(wishes.inventory)
         news = {key: text for key, text in news.items() if meta.annotations.get(key) != text}
         if news:
