@@ -39,13 +39,23 @@ _ANSWER_S = 15.0
 _LONGEST_BACKOFF_S = 10.0
 
 
+def _untold(method: str, status: int) -> None:
+    """Nobody counts."""
+
+
 class Api:
     """A connection to the API server. Safe to use from several threads."""
 
-    def __init__(self, credentials: Credentials, pause: Callable[[float], None] = time.sleep) -> None:
-        """Read the credentials; sends nothing. See `connect` for `pause` and what is raised."""
+    def __init__(
+        self,
+        credentials: Credentials,
+        pause: Callable[[float], None] = time.sleep,
+        refused: Callable[[str, int], None] = _untold,
+    ) -> None:
+        """Read the credentials; sends nothing. See `connect` for the other arguments and what is raised."""
         self._credentials = credentials
         self._pause = pause
+        self._refused = refused
         self._lock = threading.Lock()
         self._session = Session(credentials)
 
@@ -56,14 +66,16 @@ class Api:
         *,
         service_account: Path = SERVICE_ACCOUNT,
         pause: Callable[[float], None] = time.sleep,
+        refused: Callable[[str, int], None] = _untold,
     ) -> Api:
         """Read the credentials; sends nothing.
 
         Without a kubeconfig, the pod's service account is used. `pause` waits between attempts (give
-        `Signal.pause` to let the daemon break it off). Raises ApiError when there are no usable credentials.
+        `Signal.pause` to let the daemon break it off). `refused` is told method and status of each request that
+        fails, 0 where there was no answer. Raises ApiError when there are no usable credentials.
         """
         found = ServiceAccount(service_account) if kubeconfig is None else Kubeconfig(kubeconfig)
-        return cls(found, pause)
+        return cls(found, pause, refused)
 
     @property
     def server(self) -> str:
@@ -199,6 +211,22 @@ class Api:
         )
 
     def _send(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        headers: dict[str, str],
+        payload: bytes | None,
+        answer_s: float,
+    ) -> urllib3.BaseHTTPResponse:
+        """One request, and what has to be told of its failure."""
+        try:
+            return self._answered(method, path, query, headers, payload, answer_s)
+        except ApiError as error:
+            self._refused(method, error.status)
+            raise
+
+    def _answered(
         self,
         method: str,
         path: str,

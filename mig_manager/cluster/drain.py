@@ -101,6 +101,7 @@ def drain(
     *,
     hindered: Callable[[str], None] = lambda obstacle: None,
     released: Callable[[Pod], bool] = _not_released,
+    answered: Callable[[bool], None] = lambda goes: None,
 ) -> DrainReport:
     """Make the pods go that are in the way, and come back when they are gone.
 
@@ -108,7 +109,8 @@ def drain(
     so pods that appear meanwhile are drained too. A pod is gone when `pods` has no object with its uid.
     `hindered` is told in words, once each, what an eviction has to wait for. `released` is asked about a pod
     that was told to end and is still there when its time is over: whether it holds no device any more, so that
-    only the API still shows it.
+    only the API still shows it. `answered` is told (in other threads) of
+    each pod that is told to go (True), and of each refusal, dry runs included.
 
     Raises MigManagerError: EvictionBlocked (nothing, or not all, could be evicted before the deadline: names
     pods and PodDisruptionBudgets), DrainTimeout (pods did not end in time), DrainRequired (mode off); and
@@ -119,7 +121,7 @@ def drain(
         return DrainReport((), tuple(victims()))
     pool = ThreadPoolExecutor(options.parallel, thread_name_prefix="drain")
     try:
-        return _Drain(api, pods, victims, options, signal, pool, hindered, released).run()
+        return _Drain(api, pods, victims, options, signal, pool, hindered, released, answered).run()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -191,6 +193,7 @@ class _Drain:
         pool: ThreadPoolExecutor,
         hindered: Callable[[str], None],
         released: Callable[[Pod], bool],
+        answered: Callable[[bool], None],
     ) -> None:
         self._api = api
         self._pods = pods
@@ -200,6 +203,7 @@ class _Drain:
         self._pool = pool
         self._hindered = hindered
         self._released = released
+        self._answered = answered
         self._set_aside: set[str] = set()
         """Uids of pods that hold nothing any more, and do not end."""
         self._began = time.monotonic()
@@ -303,8 +307,12 @@ class _Drain:
 
     def _send(self, pod: Pod, *, rehearsal: bool) -> Refusal | None:
         if self._options.mode is DrainMode.DELETE:
-            return delete(self._api, pod, grace_s=self._options.grace_s)
-        return evict(self._api, pod, grace_s=self._options.grace_s, rehearsal=rehearsal)
+            refusal = delete(self._api, pod, grace_s=self._options.grace_s)
+        else:
+            refusal = evict(self._api, pod, grace_s=self._options.grace_s, rehearsal=rehearsal)
+        if refusal is not None or not rehearsal:
+            self._answered(refusal is None)
+        return refusal
 
     def _give_up_in_time(self) -> None:
         now = time.monotonic()

@@ -39,6 +39,11 @@ class Selection:
         self._accept, self._accept_list = (METADATA, METADATA_LIST) if metadata_only else (JSON, JSON)
         self._list_denied: ApiError | None = None
 
+    @property
+    def resource(self) -> str:
+        """The plural of their kind: `pods`."""
+        return self._path.rpartition("/")[2]
+
     def read(self) -> tuple[Sequence[JsonObject], str]:
         """The objects, and the resourceVersion of that state.
 

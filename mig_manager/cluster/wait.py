@@ -49,13 +49,16 @@ class Signal:
     """Says that something may have changed; every watcher notifies the same one.
 
     `interrupt` is called before each look of every wait. What it raises ends the wait and passes through:
-    so the daemon breaks off a wait when the label changes or SIGTERM arrives.
+    so the daemon breaks off a wait when the label changes or SIGTERM arrives. `looking` is told of each look.
 
     `notify` takes no lock and may be called from any thread and from signal handlers.
     """
 
-    def __init__(self, interrupt: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, interrupt: Callable[[], None] | None = None, looking: Callable[[], None] = lambda: None
+    ) -> None:
         self.interrupt = interrupt
+        self._looking = looking
         self._waiters: dict[int, SimpleQueue[None]] = {}
 
     def notify(self) -> None:
@@ -74,6 +77,7 @@ class Signal:
         try:
             while True:
                 last = deadline.passed
+                self._looking()
                 if self.interrupt is not None:
                     self.interrupt()
                 found = look()

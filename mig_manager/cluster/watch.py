@@ -34,6 +34,10 @@ T = TypeVar("T")
 _SHORT_STREAM_S = 1.0
 
 
+def _untold(resource: str) -> None:
+    """Nobody counts."""
+
+
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
     """How a watch behaves."""
@@ -50,6 +54,8 @@ class WatchOptions:
     longest_backoff_s: float = 10.0
     passing_s: float = 30.0
     """An outage that lasts longer is a warning: API servers are restarted now and then."""
+    restarted: Callable[[str], None] = _untold
+    """Is told the resource (`pods`) each time that a watch has broken or was refused and starts over."""
 
 
 class ObjectWatch(Generic[T]):
@@ -74,11 +80,12 @@ class ObjectWatch(Generic[T]):
             known: objects by uid and their resourceVersion, read a moment ago; then they are not read first.
         """
         self._selection = selection
-        self._title = selection.title
+        self.title = selection.title
+        """Names what it follows: `Node gpu-1`."""
         self._parse = parse
         self._signal = signal
         self._options = options or WatchOptions()
-        self._thread = threading.Thread(target=self._run, name=f"watch {self._title}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"watch {self.title}", daemon=True)
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._stream: urllib3.BaseHTTPResponse | None = None
@@ -133,7 +140,7 @@ class ObjectWatch(Generic[T]):
         """The latest objects by uid; never changed in place. Raises MigManagerError if the thread died."""
         if self._death is not None:
             raise MigManagerError(
-                Reason.API_ERROR, f"The watch of {self._title} has died: {self._death!r}. Restart the daemon."
+                Reason.API_ERROR, f"The watch of {self.title} has died: {self._death!r}. Restart the daemon."
             )
         return self._objects
 
@@ -151,7 +158,7 @@ class ObjectWatch(Generic[T]):
         self._signal.wait_for(
             lambda: self._synced or self._death is not None or self._refused,
             deadline,
-            lambda: f"{self._title} could not be read in time: {self.problem or 'no answer yet'}",
+            lambda: f"{self.title} could not be read in time: {self.problem or 'no answer yet'}",
             reason=Reason.API_ERROR,
         )
         if not self._synced and self._problem is not None:
@@ -165,7 +172,7 @@ class ObjectWatch(Generic[T]):
         try:
             self._follow_for_good()
         except Exception as error:  # noqa: BLE001 - whatever it is, readers must learn that nothing follows any more
-            logger.opt(exception=error).error("The watch of {} has died", self._title)
+            logger.opt(exception=error).error("The watch of {} has died", self.title)
             self._death = error
             self._signal.notify()
 
@@ -200,7 +207,8 @@ class ObjectWatch(Generic[T]):
                 self._version = None
                 if not self._stopping.is_set():
                     self._failed(error)
-            if failures:
+            if failures and not self._stopping.is_set():
+                self._options.restarted(self._selection.resource)
                 self._stopping.wait(self._backoff(failures))
 
     def _list(self) -> None:
@@ -209,7 +217,7 @@ class ObjectWatch(Generic[T]):
         try:
             objects = {item["metadata"]["uid"]: self._parse(item) for item in items}
         except (KeyError, TypeError, ValueError) as error:
-            raise ApiError(f"The list of {self._title} makes no sense: {error!r}") from error
+            raise ApiError(f"The list of {self.title} makes no sense: {error!r}") from error
         self._publish(objects)
         self._version = version
 
@@ -218,7 +226,7 @@ class ObjectWatch(Generic[T]):
         if first:
             every = self._options.poll_s
             logger.warning(
-                "{} must not be watched; read every {:g} s instead: {}", self._title, every, error.message
+                "{} must not be watched; read every {:g} s instead: {}", self.title, every, error.message
             )
 
     def _pause_before_next_read(self) -> None:
@@ -252,7 +260,7 @@ class ObjectWatch(Generic[T]):
         try:
             kind, obj = event["type"], event["object"]
             if kind == "ERROR":
-                raise refusal(f"The watch of {self._title}", int(obj["code"]), str(obj["message"]), obj)
+                raise refusal(f"The watch of {self.title}", int(obj["code"]), str(obj["message"]), obj)
             if kind != "BOOKMARK":
                 objects = dict(self._objects)
                 if kind == "DELETED":
@@ -262,7 +270,7 @@ class ObjectWatch(Generic[T]):
                 self._publish(objects)
             self._version = str(obj["metadata"]["resourceVersion"])
         except (KeyError, TypeError, ValueError) as error:
-            raise ApiError(f"A change of {self._title} makes no sense: {error!r}") from error
+            raise ApiError(f"A change of {self.title} makes no sense: {error!r}") from error
 
     def _publish(self, objects: dict[str, T]) -> None:
         self._objects = MappingProxyType(objects)
@@ -270,9 +278,9 @@ class ObjectWatch(Generic[T]):
         if self._selection.name and self._missing == bool(objects):
             self._missing = not objects
             if self._missing:
-                logger.warning("There is no {}; watching for it", self._title)
+                logger.warning("There is no {}; watching for it", self.title)
             else:
-                logger.info("{} is there now", self._title)
+                logger.info("{} is there now", self.title)
         self._signal.notify()
 
     def _failed(self, error: ApiError) -> None:
@@ -286,14 +294,14 @@ class ObjectWatch(Generic[T]):
         lasts = not error.passing or now >= self._trouble_since + self._options.passing_s
         if news or (lasts and not self._warned):
             level = "WARNING" if lasts else "INFO"
-            logger.log(level, "{} cannot be followed, trying again: {}", self._title, error.message)
+            logger.log(level, "{} cannot be followed, trying again: {}", self.title, error.message)
             self._warned = lasts
         self._problem = error
         self._signal.notify()
 
     def _recovered(self) -> None:
         if self._problem is not None:
-            logger.info("{} is followed again", self._title)
+            logger.info("{} is followed again", self.title)
             self._problem = None
             self._signal.notify()
 

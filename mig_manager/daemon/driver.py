@@ -10,10 +10,11 @@ from loguru import logger
 from mig_manager.daemon.settings import Settings
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.clearance import Clearance, unnamed, unnoted
+from mig_manager.gpu.control import CallRecord
 from mig_manager.gpu.nvml import NvmlSource
 from mig_manager.gpu.procfs import HostFiles
 from mig_manager.gpu.work import WorkerOptions
-from mig_manager.gpu.worker import GpuWorker
+from mig_manager.gpu.worker import GpuWorker, uncounted
 from mig_manager.host.cdi import refresh_cdi
 from mig_manager.host.devicenodes import create_capability_nodes
 from mig_manager.host.driver import find_library
@@ -23,10 +24,14 @@ from mig_manager.layouts.layout import GpuIdentity
 _KEPT = "The GPUs have the layout, but containers may not reach all of them."
 
 
-def new_worker(settings: Settings, heard: Callable[[str], None] | None = None) -> GpuWorker:
+def new_worker(
+    settings: Settings,
+    heard: Callable[[str], None] | None = None,
+    counted: Callable[[Sequence[CallRecord]], None] = uncounted,
+) -> GpuWorker:
     """A worker, not started, on the driver as it is at this moment; it may have been upgraded since the last.
 
-    `heard` is given what the worker prints; None: it goes to stderr.
+    `heard` is given what the worker prints; None: it goes to stderr. For `counted` see GpuWorker.
     """
     source = NvmlSource(
         library=None if settings.nvml_loader else find_library(settings.driver_root),
@@ -38,7 +43,7 @@ def new_worker(settings: Settings, heard: Callable[[str], None] | None = None) -
         in_use_window_s=settings.in_use_window,
         call_timeout_s=settings.nvml_call_timeout,
     )
-    return GpuWorker(source, options=options, heard=heard)
+    return GpuWorker(source, options=options, heard=heard, counted=counted)
 
 
 def new_clearance(

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import pynvml
 
 from mig_manager.errors import MigManagerError, Reason
-from mig_manager.gpu.control import Control
+from mig_manager.gpu.control import CallRecord, Control
 
 _T = TypeVar("_T")
 
@@ -38,6 +38,7 @@ NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 NOT_FOUND = 6
 DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
 LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
@@ -46,6 +47,11 @@ LIB_RM_VERSION_MISMATCH = 18
 IN_USE = 19
 INSUFFICIENT_RESOURCES = 23
 ARGUMENT_VERSION_MISMATCH = 25
+
+_NO_SUCH_THING = frozenset(
+    {INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH}
+)
+"""Codes that are answers to a question: this GPU, or this driver, has none of what was asked for."""
 
 _ADVICE = {
     NO_PERMISSION: (
@@ -101,6 +107,19 @@ def call_error(function: str, code: int, gpu: int | None, doing: str = "") -> Nv
     return NvmlCallError(
         function, code, gpu, f"{place}: {what}{function} answered {code_text(code)} ({code}).{advice}"
     )
+
+
+def is_failure(call: CallRecord) -> bool:
+    """Whether a call that came back has failed, rather than answered that there is no such thing."""
+    if call.function not in MUTATING and call.code in _NO_SUCH_THING:
+        return False
+    return call.code != SUCCESS
+
+
+def code_name(code: int) -> str:
+    """NVML's name for a return code, such as NVML_ERROR_IN_USE; the number where it has none."""
+    names = (name for name, value in vars(pynvml).items() if value == code and name.startswith("NVML_ERROR_"))
+    return next(names, str(code))
 
 
 def code_text(code: int) -> str:

@@ -20,7 +20,7 @@ from typing import Literal
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu import work
 from mig_manager.gpu.control import CallRecord, Control
-from mig_manager.gpu.nvml import NvmlSource
+from mig_manager.gpu.nvml import TIMEOUT, NvmlSource
 from mig_manager.gpu.readings import GpuUsage
 from mig_manager.gpu.sessions import LINGER_S, Sessions
 from mig_manager.gpu.work import WorkerOptions
@@ -59,6 +59,8 @@ class Reply:
     records: tuple[CallRecord, ...]
     hung: str | None = None
     """What the worker is stuck in, in words, when it must be killed."""
+    stuck: CallRecord | None = None
+    """The NVML call that it is stuck in, if it is one; its code is TIMEOUT."""
 
 
 class _Job:
@@ -108,6 +110,13 @@ class _Job:
                 with suppress(OSError):  # the parent is gone; the main thread notices
                     self._server.connection.send(reply)
 
+    def stuck(self) -> CallRecord | None:
+        """The call that has been in hand for longest, as one that never came back."""
+        call = self.control.oldest_call()
+        if call is None:
+            return None
+        return CallRecord(call.function, TIMEOUT, time.monotonic() - call.started, call.gpu)
+
     def overdue(self, options: WorkerOptions) -> tuple[float, str]:
         """Seconds until it counts as hung, and what to say then."""
         now = time.monotonic()
@@ -144,7 +153,8 @@ class _Server:
             else:
                 left, message = job.overdue(self.setup.options)
                 if left <= 0:
-                    job.answer(Reply(None, None, tuple(job.control.records), hung=message))
+                    stuck = job.stuck()
+                    job.answer(Reply(None, None, tuple(job.control.records), hung=message, stuck=stuck))
                     continue
                 left = min(left, LINGER_S)  # Nobody tells when it is done, and then its session rests.
             heard = wait([self.connection] if self._stopped else [self.connection, self._stop_fd], left)

@@ -35,6 +35,10 @@ _GRACE_S = 5.0
 """How much later than its own deadline a worker may answer before it is killed unheard."""
 
 
+def uncounted(calls: Sequence[CallRecord]) -> None:
+    """Nobody counts."""
+
+
 class LostWorkerError(MigManagerError):
     """The worker process died, or was killed because a call never came back. What it had done is not known.
 
@@ -61,13 +65,22 @@ class GpuWorker:
         *,
         options: WorkerOptions | None = None,
         heard: Callable[[str], None] | None = None,
+        counted: Callable[[Sequence[CallRecord]], None] = uncounted,
     ) -> None:
-        """`heard` is given each line that the process prints, as a driver library may, in a thread; None: to stderr."""
+        """Nothing is started yet.
+
+        Args:
+            source: of NVML.
+            options: how the process goes about its work.
+            heard: is given each line that the process prints, as a driver library may, in a thread; None: to stderr.
+            counted: is given the NVML calls of each answer, and the one that never came back.
+        """
         self.source = source
         self._heard = heard
         self.options = options or WorkerOptions()
         self.calls: list[CallRecord] = []
         """Every NVML call so far, in the order of its return; also those of failed requests."""
+        self._counted = counted
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._stop_fd = -1
@@ -211,6 +224,7 @@ class GpuWorker:
                     reply = self._exchange(request)
             self._served = not _stale(reply)
         self.calls.extend(reply.records)
+        self._counted(reply.records if reply.stuck is None else (*reply.records, reply.stuck))
         if reply.hung is not None:
             self._end(0)
             raise LostWorkerError(reply.hung, hung=True)
