@@ -28,7 +28,7 @@ from mig_manager.daemon.usage import default_text
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "deploy/helm/mig-manager"
 KUSTOMIZE = ROOT / "deploy/kustomize"
-FROM_THE_POD = frozenset({"node_name", "pod_namespace"})
+FROM_THE_POD = frozenset({"node_name", "pod_namespace", "pod_ip"})
 """Settings that no value of the chart can give: they differ from pod to pod, or are what the pod's namespace is."""
 
 _NAMESPACE = "mig-manager"

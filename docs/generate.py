@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from mig_manager.daemon.measures import MEASURES
 from mig_manager.daemon.settings import Settings, environment_name
 from mig_manager.daemon.usage import default_text
 
-SETTINGS_PAGE = Path(__file__).parent / "settings.md"
+DOCS = Path(__file__).parent
 
 _HEAD = """\
 # Settings
@@ -28,8 +29,35 @@ A value that does not fit ends the daemon at its start with exit code 2 and one 
 """
 
 
+_METRICS_HEAD = """\
+# Metrics
+
+The daemon answers scrapes on `/metrics`, port 9409 of its pod: see [health.md](health.md) for where it listens, and
+[install.md](install.md#metrics-dashboard-and-alerts) for monitors, dashboard and alerts. Beside these metrics there are
+those of every process: `process_resident_memory_bytes`, `process_cpu_seconds_total`, `process_open_fds` and so on.
+
+Counters and histograms begin at zero when the daemon starts. What the Node says (state, layouts, drift, GPUs) is read
+from the Node as last seen: no request, and no NVML session, is made for a scrape. None of the metrics names the node:
+the label `node` comes from the scrape, as the PodMonitor of the chart sets it.
+
+This page is written by `make docs` from `mig_manager/daemon/measures.py`.
+
+| metric | type | labels | meaning |
+| --- | --- | --- | --- |
+"""
+
+
+def metrics_page() -> str:
+    """Every metric, as Markdown."""
+    rows = []
+    for each in MEASURES:
+        labels = ", ".join(f"`{label}`" for label in each.labels)
+        rows.append(f"| `{each.name}` | {each.kind} | {labels} | {each.help} |\n")
+    return _METRICS_HEAD + "".join(rows)
+
+
 def settings_page() -> str:
-    """The page, as Markdown."""
+    """Every setting, as Markdown."""
     rows = []
     for name, field in Settings.model_fields.items():
         default = default_text(name)
@@ -39,15 +67,19 @@ def settings_page() -> str:
 
 
 def main() -> int:
-    """Write the page, or compare it."""
-    page = settings_page()
-    if "--check" not in sys.argv[1:]:
-        SETTINGS_PAGE.write_text(page, encoding="utf-8")
-        return 0
-    if SETTINGS_PAGE.is_file() and SETTINGS_PAGE.read_text(encoding="utf-8") == page:
-        return 0
-    sys.stderr.write("docs/settings.md is out of date; run: make docs\n")
-    return 1
+    """Write the pages, or compare them."""
+    stale = []
+    for name, page in (("settings.md", settings_page()), ("metrics.md", metrics_page())):
+        path = DOCS / name
+        if path.is_file() and path.read_text(encoding="utf-8") == page:
+            continue
+        stale.append(f"docs/{name}")
+        if "--check" not in sys.argv[1:]:
+            path.write_text(page, encoding="utf-8")
+    if "--check" in sys.argv[1:] and stale:
+        sys.stderr.write(f"out of date: {', '.join(stale)}; run: make docs\n")
+        return 1
+    return 0
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from mig_manager.daemon.gpus import gpus_annotation
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal
 from mig_manager.daemon.layoutsfrom import LayoutsFrom
 from mig_manager.daemon.log import lines_of_run, run_id
-from mig_manager.daemon.metrics import Metrics
 from mig_manager.daemon.reconfigure import Run
 from mig_manager.daemon.report import PATIENCE, Report
 from mig_manager.daemon.retries import Retries
@@ -62,11 +61,10 @@ class _Handled:
 class Agent:
     """Watches over one Node until it is stopped."""
 
-    def __init__(self, site: Site, node: Callable[[], NodeMeta | None], metrics: Metrics) -> None:
+    def __init__(self, site: Site, node: Callable[[], NodeMeta | None]) -> None:
         """`node` gives the Node's metadata as last seen; None while there is no such Node."""
         self._site = site
         self._node = node
-        self._metrics = metrics
         self._retries = Retries(site.settings)
         self._drift = Drift(site)
         self._said = Said()
@@ -203,8 +201,10 @@ class Agent:
         """A run, and what is remembered of it; `name`: its id."""
         run: Run | None = None
         outcome: Outcome | None = None
+        broken: Outcome | None = None
         self._drift.begin()
         self._retries.begin()
+        self._site.progress.begin()
         try:
             self._site.permissions.refresh()
             report = Report(
@@ -216,6 +216,7 @@ class Agent:
                 run=name,
                 attempt=self._retries.attempt_at,
                 retry_at=self._retries.schedule,
+                entered=self._site.progress.enter,
             )
             self._run = run = Run(self._site, report, self._asked, self._node, gently=self._gently)
             if self._stopping:
@@ -224,28 +225,30 @@ class Agent:
             self._said.note(report.node.meta)
         except MigManagerError as error:
             logger.error("the run could not be brought to its end: {}", error.message)
-            self._retries.schedule(Outcome.of(error, Phase.DONE), True)
+            broken = Outcome.of(error, Phase.DONE)
         except Exception as error:  # noqa: BLE001 - a mistake of ours; what the journal holds is put back later
             logger.exception("unexpected error")
             mistake = MigManagerError(Reason.INTERRUPTED, f"Unexpected error: {error!r}.")
-            self._retries.schedule(Outcome.of(mistake, Phase.DONE), True)
+            broken = Outcome.of(mistake, Phase.DONE)
         finally:
             self._run = None
+        if broken is not None:
+            self._retries.schedule(broken, True)
         wish = run.wish if run is not None else None
+        about = wish.layout if wish is not None else layout
+        self._site.progress.end(outcome or broken, about)
         failed = outcome is None or (
             outcome.state is not State.SUCCESS and outcome.reason is not Reason.DRIFTED
         )
         if outcome is None:
             self._said.forget()
-        else:
-            self._metrics.ended(outcome)
         # A success that has something to tell is one whose edit was held back: the GPUs are not what it says.
         if wish is not None and outcome is not None and outcome.reason in (None, Reason.DRIFTED):
             self._drift.watch(
                 None if outcome.reason is None and outcome.message else wish.target, outcome.message
             )
         again = meta.annotations.get(AGAIN_ANNOTATION)
-        self._handled = _Handled(meta.uid, wish.layout if wish is not None else layout, wish, failed, again)
+        self._handled = _Handled(meta.uid, about, wish, failed, again)
 
     def _look(self, meta: NodeMeta, layout: str) -> None:
         """Compare the GPUs with what was applied, and say or mend what differs."""

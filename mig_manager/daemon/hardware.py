@@ -14,6 +14,7 @@ from loguru import logger
 
 from mig_manager.daemon.driver import new_clearance, reset
 from mig_manager.daemon.journal import Journal, gpus_before
+from mig_manager.daemon.measures import INSTANCES
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.words import span
 from mig_manager.errors import MigManagerError, Reason
@@ -130,6 +131,7 @@ class Hardware:
         """Plan for that target from what was read. Raises MigManagerError where there is no way."""
         self._target = target
         self._plan = plan_node(target, self.last)
+        self._site.progress.planned(self._plan)
         return self._plan
 
     def free(self, hindered: Callable[[Sequence[Holder]], None]) -> None:
@@ -166,6 +168,7 @@ class Hardware:
             self._tell_refusals(self._worker.calls[calls:])
         logger.info("{}: read back as planned, after {}", gpus, span(time.monotonic() - began))
         self.changed = True
+        self._site.counts.add(INSTANCES, "kept", amount=sum(len(gpu.keep) for gpu in self.planned.gpus))
 
     def leave_pending(self, journal: Journal) -> None:
         """Set the MIG modes that the plan changes, for a reboot to make them so; `restored` takes them back.

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -23,10 +24,15 @@ from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import WatchOptions, watch_config_map, watch_node_meta
 from mig_manager.daemon.agent import Agent
 from mig_manager.daemon.books import BookSource, ConfigMapSource, FileSource
+from mig_manager.daemon.counts import Counts
 from mig_manager.daemon.driver import new_worker
+from mig_manager.daemon.http import PageServer
 from mig_manager.daemon.log import set_up_logging
-from mig_manager.daemon.metrics import Metrics, expose
+from mig_manager.daemon.metrics import Metrics
+from mig_manager.daemon.pages import Obstacle, Pages, asked, established
 from mig_manager.daemon.permissions import POLL_S, Permissions
+from mig_manager.daemon.progress import Progress
+from mig_manager.daemon.pulse import Pulse, longest_silence
 from mig_manager.daemon.services import start_left_behind
 from mig_manager.daemon.settings import Settings, SettingsError, load_settings
 from mig_manager.daemon.site import Site
@@ -34,6 +40,7 @@ from mig_manager.daemon.stale import StaleResources
 from mig_manager.daemon.usage import heed, misspelt
 from mig_manager.daemon.wish import Wishes
 from mig_manager.errors import MigManagerError
+from mig_manager.gpu.control import CallRecord
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 """Signals that ask to end: blocked in every thread, and waited for in one."""
@@ -55,23 +62,36 @@ def main() -> None:
         settings = load_settings()
         set_up_logging(settings)
         operands = _operands(settings)
-        api = Api.connect(settings.kubeconfig)
+        counts = Counts()
+        api = Api.connect(settings.kubeconfig, refused=counts.api_refused)
     except (SettingsError, MigManagerError) as error:
         sys.stderr.write(f"mig-manager: {error}\n")
         sys.exit(2)
     logger.info("mig-manager {} on node {}, API server {}", __version__, settings.node_name, api.server)
     for sentence in misspelt(os.environ):
         logger.warning("{}", sentence)
-    serve(settings, api, operands)
+    serve(settings, api, operands, counts)
 
 
-def serve(settings: Settings, api: Api, operands: tuple[Operand, ...]) -> None:
+def serve(settings: Settings, api: Api, operands: tuple[Operand, ...], counts: Counts) -> None:
     """Watch over the Node until a signal asks to end."""
-    waker = Signal()
+    pulse = Pulse()
+    waker = Signal(looking=pulse.beat)
+    progress = Progress(counts, pulse.beat)
+
+    def said(words: str) -> None:
+        logger.warning("NVML worker: {}", words)
+
+    def called(calls: Sequence[CallRecord]) -> None:
+        pulse.beat()
+        counts.nvml_called(calls)
+
     with ExitStack() as stack:
         stack.enter_context(api)
         watching = WatchOptions(
-            stream_s=settings.watch_seconds, silence_s=max(1.0, settings.watch_seconds / 9)
+            stream_s=settings.watch_seconds,
+            silence_s=max(1.0, settings.watch_seconds / 9),
+            restarted=counts.watch_restarted,
         )
         idle = replace(watching, poll_s=POLL_S)
         node = stack.enter_context(watch_node_meta(api, settings.node_name, waker, idle))
@@ -79,7 +99,20 @@ def serve(settings: Settings, api: Api, operands: tuple[Operand, ...]) -> None:
         stack.callback(events.close)
         permissions = Permissions(api, settings, events)
         permissions.start()
-        user = _user_layouts(settings, api, waker, idle, stack)
+        obstacles = [established(node), asked(permissions)]
+        if settings.listen_on is not None:
+            metrics = Metrics(lambda: node.sole, counts, progress)
+            pages = Pages(
+                lambda: node.sole,
+                progress,
+                metrics,
+                pulse,
+                waker.notify,
+                longest_silence(settings),
+                obstacles,
+            )
+            PageServer(pages.by_path(), *settings.listen_on).start()
+        user = _user_layouts(settings, api, waker, idle, stack, obstacles)
         site = Site(
             settings=settings,
             api=api,
@@ -89,15 +122,14 @@ def serve(settings: Settings, api: Api, operands: tuple[Operand, ...]) -> None:
             watching=watching,
             operands=operands,
             permissions=permissions,
+            counts=counts,
+            progress=progress,
             wishes=Wishes(user, _default_layouts(settings, waker, stack)),
-            new_worker=lambda: new_worker(settings, lambda words: logger.warning("NVML worker: {}", words)),
+            new_worker=lambda: new_worker(settings, said, called),
         )
         if settings.remove_stale_resources:
             stack.enter_context(StaleResources(api, settings.node_name, watching))
-        metrics = Metrics(lambda: node.sole)
-        if settings.metrics_listen:
-            expose(metrics, settings.metrics_listen)
-        agent = Agent(site, lambda: node.sole, metrics)
+        agent = Agent(site, lambda: node.sole)
         threading.Thread(
             target=_end_on_signal, args=(agent, settings.stop_timeout), name="signals", daemon=True
         ).start()
@@ -124,12 +156,18 @@ def _operands(settings: Settings) -> tuple[Operand, ...]:
 
 
 def _user_layouts(
-    settings: Settings, api: Api, waker: Signal, watching: WatchOptions, stack: ExitStack
+    settings: Settings,
+    api: Api,
+    waker: Signal,
+    watching: WatchOptions,
+    stack: ExitStack,
+    obstacles: list[Obstacle],
 ) -> BookSource:
     if settings.config_file is not None:
         return _followed(FileSource(settings.config_file, waker.notify), stack)
     namespace, name = settings.layouts_namespace, settings.config_map_name
     watch = stack.enter_context(watch_config_map(api, namespace, name, waker, watching))
+    obstacles.append(established(watch))
     waker.wait(lambda: watch.synced or watch.problem, Deadline.after(_FIRST_LOOK))
     return ConfigMapSource(watch, settings.config_map_key, f"{namespace}/{name}")
 

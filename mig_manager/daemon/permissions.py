@@ -131,6 +131,11 @@ class Permissions:
         """Ask, in a thread of its own; returns at once."""
         threading.Thread(target=self._first_look, name="permissions", daemon=True).start()
 
+    @property
+    def answered(self) -> bool:
+        """Whether the API server has been asked, with or without success."""
+        return self._answered.is_set()
+
     def refresh(self) -> None:
         """Before a run: wait for the first answer, and ask again for what was missing.
 

@@ -62,6 +62,7 @@ class Report:
         run: str | None = None,
         attempt: Callable[[Wish], int] = lambda wish: 1,
         retry_at: Callable[[Outcome, bool], str | None] = lambda outcome, unfinished: None,
+        entered: Callable[[Phase], None] = lambda phase: None,
     ) -> None:
         """Begin a report in one request: the Node is told `pending`, or only read.
 
@@ -77,9 +78,11 @@ class Report:
             attempt: the number of this attempt at a wish; 1 for the first.
             retry_at: when a run with that outcome (and something left to put back) will be tried again, RFC
                 3339; None for never.
+            entered: is told each phase as the run comes to it.
         """
         self.wish = Wish(layout, None)
         """What the run is about; without a hash until that is known."""
+        self._entered = entered
         self.phase = Phase.VALIDATING
         self.failed_in: Phase | None = None
         """Where the run failed, while it puts things back."""
@@ -120,6 +123,16 @@ class Report:
             )
             logger.warning("{}{}", words, cordon)
             self.event("JournalUnreadable", f"{words}{cordon}.", warning=True)
+
+    @property
+    def phase(self) -> Phase:
+        """Where the run stands; what the Node says may lag behind."""
+        return self._phase
+
+    @phase.setter
+    def phase(self, phase: Phase) -> None:
+        self._phase = phase
+        self._entered(phase)
 
     def _first_word(self, node: NodeMeta) -> NodeChange:
         """What to say on the Node as it is; nothing where it speaks of this layout already."""

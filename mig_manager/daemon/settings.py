@@ -56,6 +56,14 @@ def _node_name(text: str) -> None:
     raise ValueError(f"{words}, as `valueFrom: {{fieldRef: {{fieldPath: spec.nodeName}}}}` gives it{near}")
 
 
+def _port(listen: str) -> int:
+    """The port of an address to listen on; 0 for any. Raises ValueError if there is no such port."""
+    port = listen.rpartition(":")[2]
+    if port.isdigit() and int(port) > 65535:
+        raise ValueError("the highest port is 65535")
+    return int(port) if port.isdigit() else 0
+
+
 def _checked(check: Callable[[Any], object]) -> AfterValidator:
     """Takes a value as it is, if `check` takes it."""
 
@@ -77,6 +85,7 @@ Windows = Annotated[Words, _checked(lambda texts: [Window.parse(text) for text i
 PoolLimits = Annotated[Words, _checked(pool_limits)]
 NodeName = Annotated[str, _checked(_node_name)]
 Zone = Annotated[str, _checked(parse_zone)]
+Listen = Annotated[str, _checked(_port)]
 Commands = Annotated[tuple[tuple[str, ...], ...], NoDecode, BeforeValidator(_from_json)]
 
 
@@ -101,6 +110,11 @@ class Settings(BaseSettings):
         default="default",
         validation_alias=_named("POD_NAMESPACE", "pod_namespace"),
         description="Namespace of the daemon's own pod, and of its ConfigMap unless set otherwise.",
+    )
+    pod_ip: str = Field(
+        default="",
+        validation_alias=_named("POD_IP", "pod_ip"),
+        description="The daemon's own address, where its pages are; see MIG_MANAGER_LISTEN.",
     )
     kubeconfig: Path | None = Field(
         default=None,
@@ -408,17 +422,26 @@ class Settings(BaseSettings):
         description="The longest time for one stream of a watch; a connection that died silently is noticed a "
         "few seconds after it.",
     )
-    # Not called METRICS_PORT: Kubernetes sets MIG_MANAGER_METRICS_PORT for a Service named mig-manager-metrics.
-    metrics_listen: str = Field(
-        default="",
-        pattern=r"^$|^\[?[0-9A-Za-z.:-]+\]?:[0-9]{1,5}$",
-        description="Address and port of /metrics for Prometheus, such as 0.0.0.0:9400; empty: there is none.",
+    # Not called ..._PORT: Kubernetes sets MIG_MANAGER_HTTP_PORT for a Service named mig-manager-http, and the like.
+    listen: Listen = Field(
+        default="9409",
+        pattern=r"^(off|(\S+:)?[0-9]{1,5})$",
+        description="Port of the pages /livez, /readyz, /metrics and /status, on POD_IP or, without it, on 127.0.0.1; "
+        "or address and port, such as `0.0.0.0:9409`; `off`: there are none.",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Log level.")
     log_format: Literal["auto", "text", "json"] = Field(
         default="auto",
         description="`text` for people, `json` lines for collectors; `auto`: text on a terminal.",
     )
+
+    @property
+    def listen_on(self) -> tuple[str, int] | None:
+        """Address and port of the pages; None: there are none."""
+        if self.listen == "off":
+            return None
+        address = self.listen.rpartition(":")[0].strip("[]")
+        return address or self.pod_ip or "127.0.0.1", _port(self.listen)
 
     @property
     def layouts_namespace(self) -> str:

@@ -11,7 +11,9 @@ from mig_manager.cluster.node import NodeClient
 from mig_manager.cluster.operands import Operand
 from mig_manager.cluster.wait import Signal
 from mig_manager.cluster.watch import WatchOptions
+from mig_manager.daemon.counts import Counts
 from mig_manager.daemon.permissions import Permissions
+from mig_manager.daemon.progress import Progress
 from mig_manager.daemon.settings import Settings
 from mig_manager.daemon.wish import Wishes
 from mig_manager.gpu.worker import GpuWorker
@@ -32,5 +34,7 @@ class Site:
     """The GPU clients that a change stops or starts anew."""
     wishes: Wishes
     permissions: Permissions
+    counts: Counts
+    progress: Progress
     new_worker: Callable[[], GpuWorker]
     """A fresh worker, not started. A run owns one, and closes it at its end."""

@@ -15,6 +15,7 @@ from mig_manager.cluster.pods import name_pods, stays, unknown_to_kubelet, uses_
 from mig_manager.cluster.scope import affected, held_devices, known_to_kubelet
 from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import ObjectWatch
+from mig_manager.daemon.measures import EVICTION_RETRIES, PODS_EVICTED
 from mig_manager.daemon.site import Site
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.planning.plan import NodePlan
@@ -145,6 +146,7 @@ class Tenants:
             self._site.signal,
             hindered=hindered,
             released=lambda pod: self._released(pod, plan),
+            answered=lambda goes: self._site.counts.add(PODS_EVICTED if goes else EVICTION_RETRIES),
         ).gone
         self.refuse_immovable(plan, inventory)
         return gone

@@ -195,6 +195,7 @@ class SimulatedCluster:
             "MIG_MANAGER_PROC_ROOT": str(self.host / "proc"),
             "MIG_MANAGER_SYS_ROOT": str(self.host / "sys"),
             "DEV_ROOT_CTR_PATH": str(self.host),
+            "MIG_MANAGER_LISTEN": "127.0.0.1:0",
         }
 
     def wait_for(self, look: Callable[[], T | None], what: str, *, timeout: float = 10.0) -> T:

@@ -1,55 +1,79 @@
-"""Metrics: what Prometheus reads is what the Node says."""
+"""Metrics and pages: what Prometheus and people read is what the Node says, and what has happened."""
 
 from __future__ import annotations
 
-import socket
-import urllib.request
+import json
 
+from pynvml import NVML_ERROR_IN_USE
+
+from mig_manager import __version__
+from mig_manager.daemon.measures import MEASURES
+from mig_manager.simulation.api.faults import Fault
 from tests.daemon.conftest import MakeNode
-from tests.daemon.workloads import QUICK, by_hand
+from tests.daemon.pages import page, samples, scrape
+from tests.daemon.workloads import by_hand, guard, unguard
+
+A100 = "NVIDIA A100-SXM4-80GB"
 
 
-def scrape(port: int) -> dict[str, float]:
-    """Values of our own metrics, by name and labels as Prometheus writes them."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        lines = answer.read().decode().splitlines()
-    samples = (line.removeprefix("mig_manager_").rpartition(" ") for line in lines if line[0] != "#")
-    return {name: float(value) for name, _, value in samples}
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def test_state_layout_runs_and_drift_are_to_be_scraped(make_node: MakeNode) -> None:
+def test_what_a_node_goes_through_is_to_be_scraped(make_node: MakeNode) -> None:
     node = make_node()
-    port = free_port()
-    node.start(**QUICK, MIG_MANAGER_METRICS_LISTEN=f"127.0.0.1:{port}", MIG_MANAGER_DRIFT_INTERVAL="0.3")
+    node.start(MIG_MANAGER_DRIFT_INTERVAL="0.3")
     node.becomes("small")
+
+    # Somebody is in the way, the driver refuses once, and the API server too.
+    guard(node)
+    node.cluster.gpus.fail("nvmlGpuInstanceDestroy", NVML_ERROR_IN_USE, times=1, gpu=1)
+    node.cluster.api.faults.add(Fault("GET", "^/api/v1/pods.*watch=true", status=500))
+    node.label("balanced")
+    node.wait_event("EvictionBlocked", "web")
+    seen = scrape(node)
+    assert seen["state pending"] == 1
+    assert seen["state success"] == 0
+    assert seen["wanted_layout_info balanced"] == 1
+    assert seen["current_layout_info small"] == 1
+    assert seen["phase_info Draining"] == 1
+    assert seen["cordoned"] == 1
+    assert page(node, "/livez")[0] == 200
+    under_way = json.loads(page(node, "/status")[1])
+    assert (under_way["node"], under_way["layout"], under_way["phase"]) == (
+        node.cluster.node,
+        "balanced",
+        "Draining",
+    )
+    assert under_way["status"] == node.status
+    assert len(under_way["plan"]["gpus"][0]["keep"]) == 2
+    unguard(node)
+    assert node.ended("balanced")["state"] == "success"
+
     node.becomes("nonsense", "failed")
-    failure = 'runs_total{reason="UnknownLayout",state="failed"}'
-    node.eventually(lambda: failure in scrape(port), "the run to be counted")
-    seen = scrape(port)
-    assert seen['state{state="failed"}'] == 1
-    assert seen['state{state="success"}'] == 0
-    assert seen['layout{said="nonsense",wanted="nonsense"}'] == 1
-    assert seen['runs_total{reason="",state="success"}'] == 1
-    assert seen[failure] == 1
-    assert seen["drift"] == 0
-    node.becomes("small")
-    by_hand(node, "destroy", "1g.10gb:0")
+    node.eventually(lambda: scrape(node)["runs_total UnknownLayout failed"] == 1, "the run to be counted")
+    seen = scrape(node)
+    assert seen["runs_total success"] == 2
+    assert seen["run_duration_seconds_count success"] == 2
+    assert seen["phase_duration_seconds_count Draining"] == 1
+    assert seen["pods_evicted_total"] == 1
+    assert seen["eviction_retries_total"] >= 1
+    assert seen["instances_total created"] == 14 + 4
+    assert seen["instances_total destroyed"] == 10
+    assert seen["instances_total kept"] == 4
+    assert seen["nvml_errors_total nvmlGpuInstanceDestroy NVML_ERROR_IN_USE"] == 1
+    assert seen["api_errors_total 429 POST"] >= 1
+    assert seen["watch_restarts_total pods"] == 1
+    assert seen["state failed"] == 1
+    assert "phase_info Draining" not in seen
+    assert seen["drift"] == seen["cordoned"] == seen["waiting_for_slot"] == 0
+    assert seen[f"gpus on {A100}"] == 2
+    assert seen[f"gpu_instances {A100} 1g.10gb"] == 4
+    assert seen[f"build_info {__version__}"] == 1
+
+    node.becomes("balanced")
+    by_hand(node, "destroy", "1g.10gb:2")
     node.wait(lambda: node.state == "failed", "the drift to be said")
-    assert scrape(port)["drift"] == 1
-
-
-def test_a_port_that_is_taken_is_said_and_stops_nothing(make_node: MakeNode) -> None:
-    node = make_node()
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        node.start(MIG_MANAGER_METRICS_LISTEN=f"127.0.0.1:{port}")
-        node.becomes("small")
-        assert f"no metrics on 127.0.0.1:{port}: Address already in use" in node.logged()
+    assert scrape(node)["drift"] == 1
+    assert page(node, "/readyz") == (200, "ok\n")
+    assert json.loads(page(node, "/status")[1])["plan"] is None
+    named = {each.name.removesuffix("_bucket") for each in samples(node)}
+    assert [
+        each.name for each in MEASURES if each.name not in named and each.name != "mig_manager_phase_info"
+    ] == []

@@ -71,6 +71,7 @@ def test_the_daemon_takes_the_environment(path: Path, monkeypatch: pytest.Monkey
         "NODE_NAME": "spec.nodeName",
         "POD_NAME": "metadata.name",
         "POD_NAMESPACE": "metadata.namespace",
+        "POD_IP": "status.podIP",
     }
     assert made["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] > taken.stop_timeout + 10
 
@@ -85,7 +86,7 @@ def a_value(setting: str) -> Any:
         "dbus_address": "unix:path=/bus",
         "cdi_commands": [["true", '"quoted" {output}']],
         "drain_grace_period": 1000000,
-        "metrics_listen": "0.0.0.0:9400",
+        "listen": "0.0.0.0:9400",
     }
     if setting in special:
         return special[setting]
