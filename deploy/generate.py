@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +82,8 @@ def copies() -> Iterator[tuple[Path, Path]]:
     operands = ROOT / "config/operands-standalone.yaml"
     yield operands, CHART / "files/operands-standalone.yaml"
     yield operands, KUSTOMIZE / "overlays/standalone/operands.yaml"
+    yield ROOT / "deploy/alerts/mig-manager.yaml", CHART / "files/alerts.yaml"
+    yield ROOT / "deploy/dashboards/mig-manager.json", CHART / "files/dashboard.json"
     for policy in sorted((ROOT / "deploy/policy").glob("*.yaml")):
         if policy.name != "kustomization.yaml":
             yield policy, CHART / "files/policy" / policy.name
@@ -96,14 +98,22 @@ def render(values: Mapping[str, Any] | None = None, namespace: str = _NAMESPACE)
 
 
 def base() -> str:
-    """The objects that only the chart tells of, without what only Helm knows; rules and policies lie beside it."""
-    objects = [
-        each for each in render() if each["kind"] in ("ServiceAccount", "DaemonSet") and not is_hook(each)
-    ]
-    for each in objects:
+    """The objects that only the chart tells of; rules and policies lie beside it."""
+    return _plain(render(), "ServiceAccount", "DaemonSet")
+
+
+def pod_monitor() -> str:
+    """How Prometheus scrapes the daemons."""
+    return _plain(render({"monitoring": {"podMonitor": {"enabled": True}}}), "PodMonitor")
+
+
+def _plain(objects: Iterable[dict[str, Any]], *kinds: str) -> str:
+    """Those of the kinds, without what only Helm knows."""
+    kept = [each for each in objects if each["kind"] in kinds and not is_hook(each)]
+    for each in kept:
         for label in _OF_HELM:
             del each["metadata"]["labels"][label]
-    text = yaml.safe_dump_all(objects, sort_keys=False, width=110)
+    text = yaml.safe_dump_all(kept, sort_keys=False, width=110)
     return f"# Written by `make manifests` from the Helm chart.\n{text}"
 
 
@@ -143,6 +153,7 @@ def written() -> Iterator[tuple[Path, str]]:
     for source, copy in copies():
         yield copy, source.read_text(encoding="utf-8")
     yield KUSTOMIZE / "base/mig-manager.yaml", base()
+    yield KUSTOMIZE / "components/monitoring/podmonitor.yaml", pod_monitor()
     yield ROOT / "deploy/mig-manager.yaml", single_file()
 
 

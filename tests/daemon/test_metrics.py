@@ -12,6 +12,7 @@ from mig_manager.simulation.api.faults import Fault
 from tests.daemon.conftest import MakeNode
 from tests.daemon.pages import page, samples, scrape
 from tests.daemon.workloads import by_hand, guard, unguard
+from tests.deploy import promql
 
 A100 = "NVIDIA A100-SXM4-80GB"
 
@@ -27,6 +28,7 @@ def test_what_a_node_goes_through_is_to_be_scraped(make_node: MakeNode) -> None:
     node.cluster.api.faults.add(Fault("GET", "^/api/v1/pods.*watch=true", status=500))
     node.label("balanced")
     node.wait_event("EvictionBlocked", "web")
+    draining = samples(node)
     seen = scrape(node)
     assert seen["state pending"] == 1
     assert seen["state success"] == 0
@@ -73,7 +75,12 @@ def test_what_a_node_goes_through_is_to_be_scraped(make_node: MakeNode) -> None:
     assert scrape(node)["drift"] == 1
     assert page(node, "/readyz") == (200, "ok\n")
     assert json.loads(page(node, "/status")[1])["plan"] is None
-    named = {each.name.removesuffix("_bucket") for each in samples(node)}
+
+    there = {each.name: frozenset(each.labels) for each in (*draining, *samples(node))}
+    assert [each.name for each in MEASURES if not {each.name, f"{each.name}_bucket"} & set(there)] == []
     assert [
-        each.name for each in MEASURES if each.name not in named and each.name != "mig_manager_phase_info"
+        each.name
+        for each in MEASURES
+        if there.get(each.name, there.get(f"{each.name}_sum")) != frozenset(each.labels)
     ] == []
+    promql.check(there)

