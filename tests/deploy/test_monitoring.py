@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import helm_python
 import promql_parser
 import pytest
+import yaml
 
 from deploy.generate import CHART, render
 from mig_manager.daemon.settings import load_settings
@@ -21,6 +25,7 @@ from tests.deploy import promql
 from tests.deploy.charts import Object, container, daemon_set, of_kind, values_of
 from tests.deploy.promql import ALERTS, DASHBOARD, alerts
 from tests.deploy.test_manifests import built
+from tests.requirements import need
 
 ON = values_of(CHART / "ci/11-monitoring-values.yaml")
 ENDPOINT = {
@@ -109,6 +114,17 @@ def test_every_alert_says_what_is_wrong_and_where() -> None:
         assert each["labels"] == {"severity": "warning"}
         assert set(each["annotations"]) == {"summary", "description"}
         assert "{{ $labels.node }}" in each["annotations"]["summary"]
+
+
+def test_alerts_fire_when_they_should_and_only_then(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    need("promtool", promtool)
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(ALERTS["spec"]))
+    cases = shutil.copy(Path(__file__).parent / "alerts.yaml", tmp_path)
+    done = subprocess.run(
+        [str(promtool), "test", "rules", str(cases)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
