@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mig_manager.simulation.world import NAMESPACE
 from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
+from tests.daemon.pages import page
 from tests.deploy.charts import container, daemon_set, downward, environment
 
 SIMULATED = ("NVML_LOADER", "NVML_ARGUMENT", "RESET_COMMAND", "PROC_ROOT", "SYS_ROOT")
@@ -15,7 +16,7 @@ SIMULATED = ("NVML_LOADER", "NVML_ARGUMENT", "RESET_COMMAND", "PROC_ROOT", "SYS_
 def test_the_daemon_works_with_what_the_chart_gives_to_it(tmp_path: Path) -> None:
     values = {
         "layouts": LAYOUTS,
-        "settings": {"operandNamespace": OPERATOR, "migStrategy": "mixed"},
+        "settings": {"operandNamespace": OPERATOR, "migStrategy": "mixed", "listen": "0"},
         "operands": {"file": (Path(__file__).parents[2] / "config/operands.yaml").read_text()},
     }
     made = daemon_set(values, NAMESPACE)
@@ -35,6 +36,7 @@ def test_the_daemon_works_with_what_the_chart_gives_to_it(tmp_path: Path) -> Non
             "spec.nodeName": node.cluster.node,
             "metadata.name": "mig-manager-x",
             "metadata.namespace": NAMESPACE,
+            "status.podIP": "127.0.0.1",
         }
         given |= {name: pod[path] for name, path in downward(made).items()}
         given |= {
@@ -46,6 +48,7 @@ def test_the_daemon_works_with_what_the_chart_gives_to_it(tmp_path: Path) -> Non
         assert status["origin"] == "file"
         assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
         assert node.clients_run
+        assert page(node, "/readyz") == (200, "ok\n")
         assert node.terminate() == 0
         assert '"level"' in node.logged() or '"message"' in node.logged()
         assert "no setting" not in node.logged()
