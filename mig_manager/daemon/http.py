@@ -80,8 +80,9 @@ class PageServer:
                 return await asyncio.start_server(
                     self._connected, self._host, self._port, limit=_LONGEST_HEAD
                 )
-            except OSError as error:
-                words = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            except (OSError, UnicodeError) as error:  # The second for what is no name of a host.
+                number = getattr(error, "errno", None)
+                words = os.strerror(number) if number and number > 0 else str(error)
                 if words != said:
                     said = words
                     logger.warning(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mig_manager.gpu.clearance import Clearance
+from mig_manager.gpu.control import CallRecord
 from mig_manager.gpu.nvml import NvmlSource
 from mig_manager.gpu.procfs import HostFiles
 from mig_manager.gpu.repartition import repartition
@@ -39,7 +40,9 @@ class Node:
         self.files = HostFiles(host / "proc", host / "dev", host / "sys")
         self.gpus = SimulatedGpus.create(self.path, models, **options)
         self.source = NvmlSource(loader=LOADER, argument=str(self.path))
-        self.worker = GpuWorker(self.source, options=OPTIONS)
+        self.heard: list[CallRecord] = []
+        """What a counter of NVML calls is told."""
+        self.worker = GpuWorker(self.source, options=OPTIONS, heard=self.heard.extend)
         self.resets: list[tuple[int, ...]] = []
         self.before_reset: Callable[[], object] = lambda: None
         self.join: Join | None = None
@@ -47,7 +50,9 @@ class Node:
     def configure(self, **options: Any) -> None:
         """Go on with a worker that has other options."""
         self.worker.close()
-        self.worker = GpuWorker(self.source, options=replace(self.worker.options, **options))
+        self.worker = GpuWorker(
+            self.source, options=replace(self.worker.options, **options), heard=self.heard.extend
+        )
 
     def reset(self, gpus: Sequence[GpuIdentity]) -> None:
         """Run the command, as the daemon does, after whatever a test wants to happen first."""

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from mig_manager.errors import MigManagerError, Reason
-from mig_manager.gpu.nvml import GPU_IS_LOST
+from mig_manager.gpu.nvml import GPU_IS_LOST, code_name, is_failure
 from mig_manager.gpu.repartition import RepartitionError, repartition
 from mig_manager.gpu.worker import LostWorkerError
 from mig_manager.planning.plan import NodePlan
@@ -144,6 +144,8 @@ def test_a_call_that_never_comes_back_is_killed_and_named(make_node: MakeNode) -
     assert error.restored
     assert old not in children()
     assert bare(node.worker.inventory()) == bare(before)
+    failed_calls = {(call.function, code_name(call.code)) for call in node.heard if is_failure(call)}
+    assert failed_calls == {("nvmlGpuInstanceDestroy", "NVML_ERROR_TIMEOUT")}
 
 
 def test_a_gpu_that_hangs_for_good_is_not_waited_for_again_and_again(make_node: MakeNode) -> None:
