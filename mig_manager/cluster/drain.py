@@ -109,8 +109,8 @@ def drain(
     so pods that appear meanwhile are drained too. A pod is gone when `pods` has no object with its uid.
     `hindered` is told in words, once each, what an eviction has to wait for. `released` is asked about a pod
     that was told to end and is still there when its time is over: whether it holds no device any more, so that
-    only the API still shows it. `answered` is told (in other threads) of
-    each pod that is told to go (True), and of each refusal, dry runs included.
+    only the API still shows it. `answered` is told, in other threads, of each pod that is told to go (True), and of
+    each refusal (False), dry runs included.
 
     Raises MigManagerError: EvictionBlocked (nothing, or not all, could be evicted before the deadline: names
     pods and PodDisruptionBudgets), DrainTimeout (pods did not end in time), DrainRequired (mode off); and

@@ -42,7 +42,7 @@ class Node:
         self.source = NvmlSource(loader=LOADER, argument=str(self.path))
         self.heard: list[CallRecord] = []
         """What a counter of NVML calls is told."""
-        self.worker = GpuWorker(self.source, options=OPTIONS, heard=self.heard.extend)
+        self.worker = GpuWorker(self.source, options=OPTIONS, counted=self.heard.extend)
         self.resets: list[tuple[int, ...]] = []
         self.before_reset: Callable[[], object] = lambda: None
         self.join: Join | None = None
@@ -51,7 +51,7 @@ class Node:
         """Go on with a worker that has other options."""
         self.worker.close()
         self.worker = GpuWorker(
-            self.source, options=replace(self.worker.options, **options), heard=self.heard.extend
+            self.source, options=replace(self.worker.options, **options), counted=self.heard.extend
         )
 
     def reset(self, gpus: Sequence[GpuIdentity]) -> None:
