@@ -146,12 +146,12 @@ class Report:
         self.said = True
         return self._status(State.PENDING, Phase.VALIDATING)
 
-    def say(self, phase: Phase, message: str | None = None) -> None:
-        """Say where the run stands, and what it waits for."""
+    def say(self, phase: Phase, message: str | None = None, *, cordon: bool = False) -> None:
+        """Say where the run stands, and what it waits for; `cordon`: and cordon the node, if it is not any more."""
         self.phase = phase
         self.said = True
         change = self._status(State.PENDING, phase, message=None if message is None else fitting(message))
-        self._patch(change)
+        self._patch(change | NodeChange(unschedulable=True if cordon else None))
 
     def change(
         self,

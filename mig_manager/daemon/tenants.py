@@ -164,7 +164,7 @@ class Tenants:
             return [pod for pod in self._losing(plan, inventory) if stays(pod)]
 
         def let_go() -> bool:
-            self._held_for = None  # Handles come and go while the pods stay the same.
+            self.look_anew()
             return not immovable()
 
         found = immovable()
@@ -180,6 +180,10 @@ class Tenants:
                 f"bring them back at once: {name_pods(found)}. Have them stopped for a change by a node selector "
                 f"{CLIENT_LABEL} (and that label on the Node), or take them off this node.",
             )
+
+    def look_anew(self) -> None:
+        """Have holders asked again, whose handles come and go while the pods stay the same."""
+        self._held_for = None
 
     def _losing(self, plan: NodePlan, inventory: Inventory) -> Sequence[Pod]:
         """Those that lose something, or may."""

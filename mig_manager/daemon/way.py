@@ -62,6 +62,8 @@ class Way:
         self._prove = prove
         self._gently = gently
         self._moves = 0
+        self._seen_free: NodePlan | None = None
+        """The plan for which the last look at holders found none."""
         self._tenants: Tenants | None = None
 
     def follow(self, pods: ObjectWatch[Pod], kubelet: PodResources, claims: Claims) -> None:
@@ -124,10 +126,12 @@ class Way:
             MigManagerError: GpuInUse, naming the holders; DrainTimeout where pods keep coming; as `drain`.
         """
         for _ in range(_MOST_ROUNDS):
+            self._seen_free = None
+            self.tenants.look_anew()
             self.drain(everyone=everyone)
             if not everyone:
                 self._free()
-            self._report.change(Phase.APPLYING, self._cordoned_still)
+            self._keep_cordoned()
             with self._interrupts.free_to_start_over():
                 self.tenants.settle()
             pods = self.tenants.in_the_way(self._gpus.planned, self._gpus.last)
@@ -159,8 +163,16 @@ class Way:
         self._report.say(Phase.DRAINING, obstacle)
         self._report.event(Reason.EVICTION_BLOCKED, f"Waiting: {obstacle}", warning=True)
 
-    def _cordoned_still(self, node: Node) -> NodeChange:
+    def _keep_cordoned(self) -> None:
         """The cordon again, in case that somebody has taken it off; it is ours then."""
+        journal = self._report.journal_on(self._report.node)
+        if journal is not None and journal.cordoned:
+            # That is right whatever else has changed on the Node meanwhile, as it often has by now.
+            self._report.say(Phase.APPLYING, cordon=True)
+        else:
+            self._report.change(Phase.APPLYING, self._cordoned_still)
+
+    def _cordoned_still(self, node: Node) -> NodeChange:
         journal = self._report.journal_on(node)
         if node.unschedulable or journal is None:
             return NodeChange()
@@ -168,10 +180,13 @@ class Way:
 
     def _pods_holding(self, plan: NodePlan) -> Collection[str]:
         """Uids of the pods whose processes hold what the plan changes."""
-        owners = (holder.owner.pod_uid for holder in self._gpus.clearance.holders(plan))
-        return {uid for uid in owners if uid is not None}
+        holders = self._gpus.clearance.holders(plan)
+        self._seen_free = None if holders else plan
+        return {holder.owner.pod_uid for holder in holders if holder.owner.pod_uid is not None}
 
     def _free(self) -> None:
+        if self._seen_free == self._gpus.planned and not self._gpus.planned.resets:
+            return  # A moment ago nobody held anything, and for a reset more has to be done.
         self._report.phase = Phase.FREEING_GPUS
         with self._interrupts.free_to_start_over():
             self._gpus.free(self._held_by)

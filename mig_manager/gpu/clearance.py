@@ -28,9 +28,6 @@ from mig_manager.planning.state import GpuState
 IGNORED = ("nv-fabricmanager",)
 """Programs that have GPUs open without being in the way; a reset on NVSwitch machines even needs this one."""
 
-_JUST_NOW_S = 0.2
-"""A look is not repeated so soon after one that found nobody."""
-
 
 def unnoted(gpus: Sequence[GpuIdentity]) -> None:
     """Nothing to note."""
@@ -70,8 +67,6 @@ class Clearance:
         self._pod_name = pod_name
         self._virtual: frozenset[str] | None = None
         self._persistent: list[GpuIdentity] = []
-        self._free: tuple[tuple[Stake, ...], float] = ((), 0.0)
-        """What was found free the last time, and when."""
         self.problems: list[str] = []
         """What could not be put back at the end, in words."""
 
@@ -93,12 +88,11 @@ class Clearance:
         Raises:
             MigManagerError: RESET_NOT_SUPPORTED; a virtual machine whose kernel knows no way to reset a GPU.
         """
-        resets = [gpu.gpu for gpu in plan.gpus if gpu.mig.switches and gpu.mig.reset]
-        if not resets:
+        if not plan.resets:
             return
         if self._virtual is None:
             self._virtual = frozenset(each.gpu.uuid for each in self._worker.usage() if each.passthrough)
-        fixed = [gpu for gpu in resets if gpu.uuid in self._virtual and not self._resettable(gpu)]
+        fixed = [gpu for gpu in plan.resets if gpu.uuid in self._virtual and not self._resettable(gpu)]
         if fixed:
             raise MigManagerError(
                 Reason.RESET_NOT_SUPPORTED,
@@ -183,13 +177,9 @@ class Clearance:
         return gpus
 
     def _look(self, stakes: Sequence[Stake]) -> tuple[Holder, ...]:
-        stakes = tuple(stakes)
-        last, at = self._free
-        if not stakes or (stakes == last and time.monotonic() - at < _JUST_NOW_S):
+        if not stakes:
             return ()
         found = find_holders(stakes, self._worker.usage(), self._files, ignored=self._ignored)
-        if not found:
-            self._free = (stakes, time.monotonic())
         return self._named(found)
 
     def _named(self, holders: Sequence[Holder]) -> tuple[Holder, ...]:

@@ -125,6 +125,11 @@ class NodePlan:
         return any(plan.changes for plan in self.gpus)
 
     @property
+    def resets(self) -> tuple[GpuIdentity, ...]:
+        """The GPUs whose mode changes by a reset."""
+        return tuple(plan.gpu for plan in self.gpus if plan.mig.switches and plan.mig.reset)
+
+    @property
     def devices_lost(self) -> frozenset[str]:
         """UUIDs of what nobody may use any more: MIG devices that go, and their GPU.
 

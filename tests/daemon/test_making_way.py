@@ -10,7 +10,7 @@ import pytest
 
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import OPERATOR, GpuNode
-from tests.daemon.workloads import QUICK, made_as_new
+from tests.daemon.workloads import QUICK, made_as_new, mark_stuck, stick_operand
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 JOURNAL = "mig-manager/journal"
@@ -108,9 +108,11 @@ def test_an_instance_that_came_into_use_meanwhile_is_kept_and_an_idle_one_goes(m
         if f"{each['profile']}@{each['start']}" == first
     )
     node.history.forget()
+    client = stick_operand(node)
     node.label("two")
     node.wait(lambda: "PausingOperands" in node.history.phases, "the pause")
     node.cluster.gpus.add_process(0, busy["id"], 0, pid=9_000_002, name="python late.py")
+    mark_stuck(node, OPERATOR, client, None)
     assert node.ended("two")["state"] == "success"
     assert first in node.instances[0]
     assert len(node.instances[0]) == 2
