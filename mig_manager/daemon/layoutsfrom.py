@@ -44,8 +44,7 @@ class LayoutsFrom:
         """Read an annotation; None where there is none that can be read."""
         try:
             values = json.loads(text or "null")
-            return cls(
-                **{key: str(value) for key, value in values.items() if key in cls.__dataclass_fields__}
-            )
+            found = cls(**{_NAMES[name]: str(value) for name, value in values.items() if name in _NAMES})
         except (ValueError, TypeError, AttributeError):
             return None
+        return found if found.config_map.count("/") == 1 or found.file else None

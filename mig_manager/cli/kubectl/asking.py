@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mig_manager.cli.kubectl.cluster import GpuNode
+from mig_manager.cli.kubectl.meaning import Meaning
 from mig_manager.cluster.node import NodeChange
 from mig_manager.daemon.status import (
     AGAIN_ANNOTATION,
@@ -77,15 +78,17 @@ class Ask:
                 return f"{node} has {self.layout} already"
 
 
-def ask_for(layout: str, node: GpuNode) -> Ask:
-    """What to do so that a node gets a layout."""
+def ask_for(layout: str, node: GpuNode, expected: str | None = None) -> Ask:
+    """What to do so that a node gets a layout; `expected`: hash of what it means there, where that is known."""
     said = node.status
+    edited = said is not None and expected not in (None, said.hash)
     about_it = said is not None and said.layout == layout
     ended = said is not None and said.state in (State.SUCCESS, State.FAILED)
     if node.wanted == layout and not (about_it and ended):
         step = Step.JOIN
     elif node.wanted == layout and all_is_well(node):
-        step = Step.NOTHING
+        # The daemon sees an edit by itself, and has only not got to it.
+        step = Step.JOIN if edited else Step.NOTHING
     else:
         step = Step.AGAIN if about_it and ended else Step.LABEL
     return Ask(node, layout, step, said)
@@ -98,13 +101,16 @@ def all_is_well(node: GpuNode) -> bool:
     return clean and node.state == State.SUCCESS
 
 
-def problems(layout: str, nodes: Sequence[GpuNode]) -> list[str]:
-    """Why nodes cannot be asked for that layout, in sentences; those that share a reason are named together."""
+def problems(layout: str, nodes: Sequence[GpuNode], meanings: Mapping[str, Meaning]) -> list[str]:
+    """Why nodes cannot be asked for that layout, in sentences; those that share a reason are named together.
+
+    `meanings`: by name of the Node, what layouts mean there; a Node of which that is not known is missing.
+    """
     if not _LABEL_VALUE.fullmatch(layout):
         return [f"{layout!r} is no name that a label can hold: up to 63 letters, digits, '-', '_' and '.'"]
     reasons: dict[str, list[str]] = {}
     for node in nodes:
-        if (reason := _problem(layout, node)) is not None:
+        if (reason := _problem(layout, node, meanings.get(node.name))) is not None:
             reasons.setdefault(reason, []).append(node.name)
     return [f"{_names(names)}: {reason}" for reason, names in reasons.items()]
 
@@ -124,13 +130,17 @@ def strangers(nodes: Iterable[GpuNode]) -> str | None:
     )
 
 
-def _problem(layout: str, node: GpuNode) -> str | None:
+def _problem(layout: str, node: GpuNode, meaning: Meaning | None) -> str | None:
     listed = node.node.meta.annotations.get(LAYOUTS_ANNOTATION)
     names = node.layouts
     if listed is None or layout in names or len(names) >= _MOST_NAMES:
         return None
+    if meaning is not None and meaning.is_written(layout):
+        # It may have been written a moment ago, so that the node has not listed it yet.
+        return meaning.refusal(layout)
     if not names:
-        return "it can take no layout now: its layout file cannot be used, or its GPUs have no MIG"
+        where = f" (layouts: {meaning.written.words})" if meaning is not None else ""
+        return f"it can take no layout now: its layout file cannot be used, or its GPUs have no MIG{where}"
     near = nearest(layout, names)
     shown = hint(near) if near else f"; there are: {_names(names)}"
     return f"layout {layout!r} is not possible there now{shown} (see kubectl mig layouts)"

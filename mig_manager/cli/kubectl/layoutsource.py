@@ -47,7 +47,7 @@ def layout_source(api: Api, file: Path | None, config_map: str | None) -> Source
             raise InputError(
                 f"--config-map {config_map}: write NAMESPACE/NAME, such as mig-manager/{CONFIG_MAP}"
             )
-        return _read(api, namespace, name)
+        return config_map_source(api, config_map)
     try:
         query = {"fieldSelector": f"metadata.name={CONFIG_MAP}"}
         items = api.get(collection_path("configmaps"), query).get("items") or ()
@@ -64,22 +64,25 @@ def layout_source(api: Api, file: Path | None, config_map: str | None) -> Source
         raise InputError(
             f"there are several ConfigMaps with layouts: {places}; name one of them by --config-map"
         )
-    return _parsed(ConfigMap.from_json(items[0]))
+    return _parsed(ConfigMap.from_json(items[0]), _KEY)
 
 
-def _read(api: Api, namespace: str, name: str) -> Source:
+def config_map_source(api: Api, place: str, key: str = _KEY) -> Source:
+    """The layouts of one ConfigMap, `namespace/name`. Raises as `layout_source`."""
+    namespace, _, name = place.partition("/")
     try:
-        return _parsed(ConfigMap.from_json(api.get(object_path("configmaps", name, namespace=namespace))))
+        found = api.get(object_path("configmaps", name, namespace=namespace))
     except ApiError as error:
         if error.status != 404:
             raise
-        raise InputError(f"there is no ConfigMap {namespace}/{name}") from error
+        raise InputError(f"there is no ConfigMap {place}") from error
+    return _parsed(ConfigMap.from_json(found), key)
 
 
-def _parsed(found: ConfigMap) -> Source:
+def _parsed(found: ConfigMap, key: str) -> Source:
     place = f"{found.namespace}/{found.name}"
-    if _KEY not in found.data:
+    if key not in found.data:
         keys = ", ".join(map(repr, sorted(found.data))) or "none"
-        raise InputError(f"ConfigMap {place} has no key {_KEY!r}; its keys: {keys}")
-    book = parse_layouts(found.data[_KEY], file=f"{place}/{_KEY}")
+        raise InputError(f"ConfigMap {place} has no key {key!r}; its keys: {keys}")
+    book = parse_layouts(found.data[key], file=f"{place}/{key}")
     return Source(book, f"ConfigMap {place}")

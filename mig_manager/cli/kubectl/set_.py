@@ -65,6 +65,7 @@ def set_layout(
     from mig_manager.cli.kubectl.asking import ask_for, problems, strangers
     from mig_manager.cli.kubectl.cluster import connect, find_nodes
     from mig_manager.cli.kubectl.durations import parse_duration
+    from mig_manager.cli.kubectl.meaning import known_meanings
     from mig_manager.cli.output import complain, write
 
     *names, layout = words
@@ -79,11 +80,13 @@ def set_layout(
         nodes = find_nodes(api, names, selector)
         if not nodes:
             raise InputError(f"no Node has labels {selector}")
-        if found := problems(layout, nodes):
+        meanings = known_meanings(api, nodes)
+        if found := problems(layout, nodes, meanings):
             raise InputError("\n".join(found))
         if (unchecked := strangers(nodes)) is not None:
             complain(f"warning: {unchecked}")
-        asks = [ask_for(layout, each) for each in nodes]
+        hashes = {name: meaning.hash(layout) for name, meaning in meanings.items()}
+        asks = [ask_for(layout, each, hashes.get(each.name)) for each in nodes]
         if dry_run:
             write("".join(f"{each.in_words(dry_run=True)}\n" for each in asks))
             return

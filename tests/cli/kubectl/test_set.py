@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -10,9 +11,12 @@ from typing import Any
 import pytest
 
 from mig_manager.cluster.node import NodeChange
+from mig_manager.daemon.layoutsfrom import LayoutsFrom
 from mig_manager.daemon.status import (
     AGAIN_ANNOTATION,
     CONFIG_LABEL,
+    LAYOUTS_ANNOTATION,
+    LAYOUTS_FROM_ANNOTATION,
     STATE_LABEL,
     STATUS_ANNOTATION,
     Phase,
@@ -22,6 +26,7 @@ from mig_manager.daemon.status import (
 from mig_manager.errors import Reason
 from mig_manager.simulation.api.faults import Fault
 from mig_manager.simulation.objects import Change
+from mig_manager.simulation.resources import CONFIGMAPS
 from tests.cli.kubectl.cluster import FINISHED, Cluster
 from tests.cli.kubectl.conftest import Mig
 
@@ -157,6 +162,72 @@ def test_a_dry_run_says_what_would_be_done(mig: Mig, cluster: Cluster) -> None:
     ]
     assert "new-1: mig-manager has said nothing there yet" in ended.err
     assert patches(cluster) == []
+
+
+# With a ConfigMap
+
+
+OWN = """version: v1
+mig-configs:
+  mine:
+    - devices: all
+      mig-enabled: true
+      mig-devices: {"1g.10gb": COUNT}
+  too-much:
+    - devices: all
+      mig-enabled: true
+      mig-devices: {"1g.10gb": 8}
+"""
+
+
+@pytest.fixture
+def own_node(cluster: Cluster) -> Iterator[str]:
+    """A node that has the layout `mine` of its ConfigMap."""
+    text = OWN.replace("COUNT", "3")
+    place = LayoutsFrom("here/layouts", "mine.yaml").to_json()
+    cluster.add_node("own-1", layout="mine", own=text, annotations={LAYOUTS_FROM_ANNOTATION: place})
+    names = json.dumps([name for name in json.loads(listed(cluster)) if name != "too-much"])
+    cluster.change_node("own-1", NodeChange(annotations={LAYOUTS_ANNOTATION: names}))
+    cluster.add_config_map("here", "layouts", {"mine.yaml": text})
+    yield "own-1"
+    cluster.server.store.delete(CONFIGMAPS, "here", "layouts")
+
+
+def listed(cluster: Cluster) -> str:
+    return meta(cluster, "own-1")[1][LAYOUTS_ANNOTATION]
+
+
+def write(cluster: Cluster, text: str) -> None:
+    """Edit the ConfigMap; no daemon has seen it yet."""
+    cluster.server.store.update(
+        CONFIGMAPS, "here", "layouts", lambda found: found | {"data": {"mine.yaml": text}}
+    )
+
+
+def test_a_layout_that_its_gpus_cannot_hold_is_refused_with_the_reason(
+    mig: Mig, cluster: Cluster, own_node: str
+) -> None:
+    ended = mig("set", own_node, "too-much")
+    assert ended.code == 2
+    assert "own-1: here/layouts/mine.yaml:8: GPU 0 (NVIDIA A100-SXM4-80GB) can't hold 8x1g.10gb" in ended.err
+
+
+def test_a_layout_that_was_written_a_moment_ago_can_be_asked_for(
+    mig: Mig, cluster: Cluster, own_node: str
+) -> None:
+    write(cluster, OWN.replace("mine", "another").replace("COUNT", "2"))
+    assert mig("set", own_node, "another", "--dry-run").code == 0
+
+
+def test_an_edit_that_was_not_applied_yet_is_waited_for(mig: Mig, cluster: Cluster, own_node: str) -> None:
+    assert "has mine already" in mig("set", own_node, "mine", "--wait").out
+    write(cluster, OWN.replace("COUNT", "2"))
+    late = threading.Timer(0.5, cluster.say, (own_node, succeeds))
+    late.start()
+    ended = mig("set", own_node, "mine", "--wait", "--timeout", "20s")
+    late.join()
+    assert ended.code == 0
+    assert "own-1: has mine after 41s" in ended.out
 
 
 # What is written
