@@ -140,6 +140,7 @@ def test_a_layout_of_the_hardware_serves_where_the_file_has_none_of_that_name(no
 def test_a_restarted_daemon_finds_nothing_to_do_and_leaves_no_trace(node: GpuNode) -> None:
     node.becomes("balanced")
     node.wait(lambda: "mig-manager/layouts" in node.annotations, "the names of the layouts")
+    assert '"configMap": "mig-manager/mig-manager-layouts"' in node.annotations["mig-manager/layouts-from"]
     assert node.terminate() == 0
     node.cluster.gpus.record_calls()
     node.cluster.api.requests.clear()

@@ -68,6 +68,7 @@ def test_only_what_is_ours_is_put_back(cli: Cli, server: ApiServer) -> None:
     wanted = {"nvidia.com/mig.config": "small", "zone": "a"}
     paused = {f"{DEPLOY}dcgm": PAUSED, f"{DEPLOY}device-plugin": PAUSED, f"{DEPLOY}nvsm": "false"}
     status = {"mig-manager/status": "{}", "mig-manager/gpus": "[]", "mig-manager/layouts": "[]"}
+    status |= {"mig-manager/layouts-from": "{}", "mig-manager/again": "1"}
     kept = {"example.com/a": "b", "mig-manager/ignore-windows": "true"}
     operands = {f"{DEPLOY}dcgm": "yes", f"{DEPLOY}nvsm": "true"}
     broken_off = {"mig-manager/journal": journal(operands=operands, services=["a.service", "b.service"])}

@@ -19,6 +19,7 @@ from mig_manager.daemon.status import (
     State,
     Status,
 )
+from mig_manager.errors import Reason
 from mig_manager.layouts.findings import hint
 from mig_manager.layouts.suggest import nearest
 
@@ -113,6 +114,20 @@ def problems(layout: str, nodes: Sequence[GpuNode], meanings: Mapping[str, Meani
         if (reason := _problem(layout, node, meanings.get(node.name))) is not None:
             reasons.setdefault(reason, []).append(node.name)
     return [f"{_names(names)}: {reason}" for reason, names in reasons.items()]
+
+
+def not_lightly(asks: Iterable[Ask]) -> list[str]:
+    """Why nodes should not be told to try again without being looked at, in sentences; empty as a rule."""
+    found = []
+    for ask in asks:
+        said = ask.before
+        if ask.step is not Step.AGAIN or said is None or said.state is not State.FAILED:
+            continue
+        if said.reason is Reason.ROLLBACK_FAILED:
+            found.append(f"{ask.node.name}: RollbackFailed is never tried again by itself: {said.message}")
+        elif said.reboot is not None:
+            found.append(f"{ask.node.name}: it has been rebooted for this layout, and may be once more")
+    return found
 
 
 def strangers(nodes: Iterable[GpuNode]) -> str | None:

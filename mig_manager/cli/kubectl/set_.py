@@ -53,6 +53,12 @@ def set_layout(
             help=f"With --wait: how long, such as 90s or 15m; 0 for ever; {_DEFAULT_TIMEOUT} by default.",
         ),
     ] = None,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="Try again also what mends nothing by itself: RollbackFailed, a reboot."
+        ),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check, and say what would be done.")] = False,
     kubeconfig: KubeconfigFile = None,
     context: Context = None,
@@ -62,7 +68,7 @@ def set_layout(
     A node that has it already is left alone. One that has failed with it, or holds an edit of it back, is told to
     try again.
     """
-    from mig_manager.cli.kubectl.asking import ask_for, problems, strangers
+    from mig_manager.cli.kubectl.asking import ask_for, not_lightly, problems, strangers
     from mig_manager.cli.kubectl.cluster import connect, find_nodes
     from mig_manager.cli.kubectl.durations import parse_duration
     from mig_manager.cli.kubectl.meaning import known_meanings
@@ -87,6 +93,8 @@ def set_layout(
             complain(f"warning: {unchecked}")
         hashes = {name: meaning.hash(layout) for name, meaning in meanings.items()}
         asks = [ask_for(layout, each, hashes.get(each.name)) for each in nodes]
+        if not again and (found := not_lightly(asks)):
+            raise InputError("\n".join((*found, "Add --again to have it tried again all the same.")))
         if dry_run:
             write("".join(f"{each.in_words(dry_run=True)}\n" for each in asks))
             return

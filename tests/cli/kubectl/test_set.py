@@ -20,6 +20,7 @@ from mig_manager.daemon.status import (
     STATE_LABEL,
     STATUS_ANNOTATION,
     Phase,
+    Reboot,
     State,
     Status,
 )
@@ -269,6 +270,29 @@ def test_a_layout_that_a_node_is_at_odds_with_is_asked_for_anew(
     cluster.say("gpu-1", lambda said: fails(replace(said, layout="all-1g.10gb")))
     assert mig("set", "gpu-1", "all-1g.10gb").code == 0
     assert meta(cluster, "gpu-1")[1][AGAIN_ANNOTATION] != first
+
+
+@pytest.mark.parametrize(
+    ("said", "part"),
+    [
+        (lambda said: replace(fails(said), reason=Reason.ROLLBACK_FAILED), "gpu-1: RollbackFailed is never"),
+        (
+            lambda said: replace(fails(said), reboot=Reboot("all-1g.10gb", None, "boot", FINISHED)),
+            "gpu-1: it has been rebooted for this layout",
+        ),
+    ],
+)
+def test_what_may_do_harm_is_tried_again_only_on_demand(
+    mig: Mig, cluster: Cluster, said: Step, part: str
+) -> None:
+    cluster.say("gpu-1", said)
+    cluster.server.requests.clear()
+    ended = mig("set", "gpu-1", "gpu-2", "all-1g.10gb")
+    assert (ended.code, ended.out, patches(cluster)) == (2, "", [])
+    assert part in ended.err
+    assert "--again" in ended.err
+    assert mig("set", "gpu-1", "gpu-2", "all-1g.10gb", "--again").code == 0
+    assert AGAIN_ANNOTATION in meta(cluster, "gpu-1")[1]
 
 
 def test_a_refusal_on_one_node_keeps_none_of_the_others(mig: Mig, cluster: Cluster) -> None:
