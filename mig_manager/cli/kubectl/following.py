@@ -84,12 +84,13 @@ class Following:
 
 @contextmanager
 def _running(watch: ObjectWatch[Any]) -> Iterator[None]:
-    watch.start()
     try:
+        watch.start()
         yield
     finally:
         watch.stop()
-        watch.join(_END_S)
+        if watch.alive:  # Ctrl-C may come before it is.
+            watch.join(_END_S)
 
 
 def _node(obj: JsonObject) -> GpuNode:
