@@ -66,11 +66,10 @@ def layouts(
 
 def _choices(node: GpuNode, meanings: Meanings) -> Choices:
     from mig_manager.cli.kubectl.possible import choices
-    from mig_manager.daemon.status import CONFIG_LABEL, LAYOUTS_ANNOTATION
+    from mig_manager.daemon.status import LAYOUTS_ANNOTATION
 
     if LAYOUTS_ANNOTATION not in node.node.meta.annotations:
-        why = f"mig-manager has listed no layouts there: it does where a node has the label {CONFIG_LABEL}"
-        return choices(node, None, why)
+        return choices(node, None, "mig-manager has listed no layouts there yet; does it run there?")
     written = meanings.written(node).words
     if not node.layouts:
         return choices(node, None, f"no layout is possible there now; layouts: {written}")
