@@ -89,7 +89,10 @@ def test_gpu_pods_are_evicted_and_others_stay(make_node: MakeNode) -> None:
     node.start(MIG_MANAGER_EVICT_BARE_PODS="true")
     node.becomes("small")
     assert set(node.pods()) == {"web"}
+    waits_for = f'"leaving": ["{NAMESPACE}/training"]'
     node.wait_event("Drained", f"gone: {NAMESPACE}/training")
+    node.wait_requests(lambda each: '"phase": "Draining", ' in str(each.body) and waits_for in str(each.body))
+    assert "leaving" not in node.status
     node.wait_event("Applied", "small")
     tells_its_story(node)
 
