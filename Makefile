@@ -4,6 +4,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# The tests start many processes, each of which would compile all that it loads.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test check format docs manifests lock image bench clean
 
 demo: $(STAMP)

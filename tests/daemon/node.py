@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from mig_manager.simulation.resources import CONFIGMAPS, EVENTS, NODES, PODS
 from mig_manager.simulation.workloads import NAMESPACE as WORKLOADS
 from mig_manager.simulation.world import CONFIG_KEY, CONFIG_MAP, NAMESPACE, SimulatedCluster
 from tests.daemon.audit import foreign_writes
+from tests.daemon.forked import ForkedDaemon
 from tests.daemon.history import History
 from tests.shipped import shipped_policy, shipped_rules
 
@@ -29,7 +29,6 @@ STATE = "nvidia.com/mig.config.state"
 OPERATOR = "gpu-operator"
 PATIENCE = 30.0
 ROOT = Path(__file__).parents[2]
-DAEMON = (sys.executable, "-m", "mig_manager.daemon")
 
 LAYOUTS = """\
 version: v1
@@ -91,7 +90,7 @@ class GpuNode:
         self.ends: list[int] = []
         """Exit statuses of daemons that ended with the node."""
         self._settings: dict[str, str] = {}
-        self._daemon: subprocess.Popen[bytes] | None = None
+        self._daemon: subprocess.Popen[bytes] | ForkedDaemon | None = None
         self._log_from = 0
         self._events_before: set[str] = set()
 
@@ -120,11 +119,17 @@ class GpuNode:
 
     # The daemon.
 
-    def start(self, *, command: Sequence[str | Path] = DAEMON, **settings: str) -> None:
-        """Start the daemon with these environment variables on top; an empty one counts as not set."""
+    def start(self, *, command: Sequence[str | Path] = (), **settings: str) -> None:
+        """Start the daemon with these environment variables on top; an empty one counts as not set.
+
+        `command` starts it otherwise than by its main function.
+        """
         environment = {**os.environ, **self.cluster.daemon_environment(), **self.environment, **settings}
         environment["PYTHONPATH"] = str(ROOT)
         self._settings = settings
+        if not command:
+            self._daemon = ForkedDaemon(environment, self.log)
+            return
         with self.log.open("ab") as log:
             self._daemon = subprocess.Popen(list(command), env=environment, stdout=log, stderr=log)
 
@@ -139,8 +144,8 @@ class GpuNode:
             self.start(**settings)
 
     def run_to_end(self, **settings: str) -> tuple[int, str]:
-        """Start the daemon where it is bound to end at once; gives exit status and what it wrote."""
-        self.start(**settings)
+        """Start `python -m mig_manager.daemon` where it is bound to end; gives exit status and what it wrote."""
+        self.start(command=[sys.executable, "-m", "mig_manager.daemon"], **settings)
         return self.daemon.wait(PATIENCE), self.logged()
 
     @property
@@ -149,7 +154,7 @@ class GpuNode:
         return self._daemon is not None and self._daemon.poll() is None
 
     @property
-    def daemon(self) -> subprocess.Popen[bytes]:
+    def daemon(self) -> subprocess.Popen[bytes] | ForkedDaemon:
         assert self._daemon is not None
         return self._daemon
 
@@ -160,7 +165,7 @@ class GpuNode:
 
     def terminate(self) -> int:
         """SIGTERM; gives the exit status."""
-        self.daemon.send_signal(signal.SIGTERM)
+        self.daemon.terminate()
         return self.daemon.wait(20)
 
     def logged(self) -> str:
