@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -11,11 +12,12 @@ import sys
 import tomllib
 from collections.abc import Iterable
 from importlib.metadata import Distribution, distributions
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from deploy.generate import program
 from mig_manager import __version__
@@ -50,11 +52,23 @@ def pinned(lock: Path) -> dict[str, str]:
     return found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """/opt/mig-manager, made by the Dockerfile's steps."""
+    """/opt/mig-manager, made by the Dockerfile's steps: once for all processes that share the tests."""
     need_package_index()
-    here = tmp_path_factory.mktemp("image")
+    base = tmp_path_factory.getbasetemp()
+    here = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "image"
+    here.mkdir(exist_ok=True)
+    made = here / "made"
+    with (here / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            make(here)
+            made.touch()
+    return here / "opt/mig-manager"
+
+
+def make(here: Path) -> None:
     source = here / "src"
     source.mkdir()
     for pattern in (ROOT / ".dockerignore").read_text().split():
@@ -79,7 +93,6 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ["sh", "-euc", command], cwd=source, env=environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-    return here / "opt/mig-manager"
 
 
 def installed(prefix: Path) -> Iterable[Distribution]:
@@ -158,18 +171,21 @@ def test_the_lock_is_of_what_the_project_asks_for() -> None:
             assert requirement.specifier.contains(locked[requirement.name]), f"{requirement}: make lock"
 
 
+def entries(lock: Path) -> list[str]:
+    """Each package with the hashes of its files."""
+    return re.split(r"^(?=[a-z0-9])", lock.read_text(), flags=re.MULTILINE)[1:]
+
+
 @pytest.mark.parametrize("lock", LOCKS.values(), ids=lambda path: path.stem)
 def test_a_lock_names_files_by_their_hashes_and_no_place(lock: Path) -> None:
-    text = lock.read_text()
-    entries = re.split(r"^(?=[a-z0-9])", text, flags=re.MULTILINE)[1:]
-    assert [each.split("\n")[0] for each in entries if "--hash=sha256:" not in each] == []
-    assert not re.search(r"https?:|file:|--index|--find-links|--extra|(^|[\s=])/", text)
+    assert [each.split("\n")[0] for each in entries(lock) if "--hash=sha256:" not in each] == []
+    assert not re.search(r"https?:|file:|--index|--find-links|--extra|(^|[\s=])/", lock.read_text())
 
 
-@pytest.mark.parametrize("platform", PLATFORMS)
-def test_both_architectures_have_a_wheel_of_everything(platform: str, tmp_path: Path) -> None:
-    need_package_index()
-    report = tmp_path / "report.json"
+def wheels(wanted: list[str], platform: str, directory: Path) -> list[str]:
+    """The files that pip would install there, in order; only wheels, and only those of the hashes."""
+    requirements, report = directory / "requirements", directory / "report.json"
+    requirements.write_text("".join(wanted))
     command = [
         sys.executable,
         "-m",
@@ -180,23 +196,31 @@ def test_both_architectures_have_a_wheel_of_everything(platform: str, tmp_path: 
         "--ignore-installed",
         "--no-deps",
     ]
-    command += [
-        "--require-hashes",
-        "--only-binary",
-        ":all:",
-        "--python-version",
-        PYTHON,
-        "--target",
-        str(tmp_path),
-    ]
+    command += ["--require-hashes", "--only-binary", ":all:", "--python-version", PYTHON]
+    command += ["--target", str(directory), "--report", str(report), "--requirement", str(requirements)]
     command += [part for each in PLATFORMS[platform] for part in ("--platform", each)]
-    command += ["--report", str(report), "--requirement", str(LOCKS["requirements"])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    files = [each["download_info"]["url"] for each in json.loads(report.read_text())["install"]]
-    assert len(files) == len(pinned(LOCKS["requirements"]))
-    assert all(each.endswith(".whl") for each in files)
-    assert any(f"_{platform}.whl" in each for each in files)
+    return [each["download_info"]["url"] for each in json.loads(report.read_text())["install"]]
+
+
+def test_both_architectures_have_a_wheel_of_everything(tmp_path: Path) -> None:
+    need_package_index()
+    first, *others = PLATFORMS
+    wanted = entries(LOCKS["requirements"])
+    found = wheels(wanted, first, tmp_path)
+    assert len(found) == len(pinned(LOCKS["requirements"]))
+    assert all(each.endswith(".whl") for each in found)
+    assert any(f"_{first}.whl" in each for each in found)
+    # A wheel for any platform is one for the others too.
+    everywhere = {
+        parse_wheel_filename(PurePosixPath(each).name)[0] for each in found if each.endswith("-none-any.whl")
+    }
+    bound = [each for each in wanted if canonicalize_name(each.partition("==")[0]) not in everywhere]
+    for other in others:
+        found = wheels(bound, other, tmp_path)
+        assert len(found) + len(everywhere) == len(pinned(LOCKS["requirements"]))
+        assert all(each.endswith(f"_{other}.whl") for each in found)
 
 
 def test_the_dockerfile_is_lint_clean() -> None:
