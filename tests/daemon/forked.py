@@ -28,6 +28,12 @@ class ForkedDaemon:
         with _LOCK:
             self._process.start()
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self._process.pid is not None
+        return self._process.pid
+
     def poll(self) -> int | None:
         """The exit status (of a signal: negative), or None while it runs."""
         with _LOCK:
