@@ -9,6 +9,8 @@ from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.objects import JsonObject
 from mig_manager.cluster.wait import Deadline
 
+_GROUP = "authorization.k8s.io/v1"
+
 
 @dataclass(frozen=True, slots=True)
 class Permission:
@@ -30,15 +32,18 @@ class Permission:
         return f"{self.verb} {kind}{name}{where}"
 
 
-def denied(api: Api, wanted: Iterable[Permission], *, deadline: Deadline) -> frozenset[Permission]:
-    """Those of the permissions that we do not have.
+def denied(
+    api: Api, wanted: Iterable[Permission], *, deadline: Deadline, user: str | None = None
+) -> frozenset[Permission]:
+    """Those of the permissions that we do not have, or that a service account does not.
 
-    One SelfSubjectAccessReview each, which every service account may send. Raises ApiError.
+    One SelfSubjectAccessReview each, which every service account may send; for the `user` name of a service account
+    a SubjectAccessReview, which takes a permission of its own. Raises ApiError.
     """
-    return frozenset(each for each in wanted if not _granted(api, each, deadline))
+    return frozenset(each for each in wanted if not _granted(api, each, user, deadline))
 
 
-def _granted(api: Api, permission: Permission, deadline: Deadline) -> bool:
+def _granted(api: Api, permission: Permission, user: str | None, deadline: Deadline) -> bool:
     resource, _, subresource = permission.resource.partition("/")
     attributes = {
         "verb": permission.verb,
@@ -48,11 +53,16 @@ def _granted(api: Api, permission: Permission, deadline: Deadline) -> bool:
         "namespace": permission.namespace,
         "name": permission.name,
     }
+    kind = "SelfSubjectAccessReview" if user is None else "SubjectAccessReview"
     review: JsonObject = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SelfSubjectAccessReview",
+        "apiVersion": _GROUP,
+        "kind": kind,
         "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
     }
-    path = collection_path("selfsubjectaccessreviews", group="authorization.k8s.io/v1")
+    if user is not None:
+        namespace = user.split(":")[-2]
+        everybody = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+        review["spec"] |= {"user": user, "groups": list(everybody)}
+    path = collection_path(f"{kind.lower()}s", group=_GROUP)
     answer = api.create(path, review, deadline=deadline)
     return bool((answer.get("status") or {}).get("allowed"))

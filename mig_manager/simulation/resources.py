@@ -88,6 +88,14 @@ REVIEWS: tuple[Resource, ...] = (
     Resource(
         "authorization.k8s.io",
         "v1",
+        "subjectaccessreviews",
+        "SubjectAccessReview",
+        False,
+        "subjectaccessreview",
+    ),
+    Resource(
+        "authorization.k8s.io",
+        "v1",
         "selfsubjectrulesreviews",
         "SelfSubjectRulesReview",
         False,

@@ -47,6 +47,16 @@ def test_the_answer_tells_verb_resource_namespace_and_name_apart(account: Accoun
     assert denied(account.api, granted | refused, deadline=Deadline.after(PATIENCE_S)) == refused
 
 
+def test_who_may_can_ask_about_another_account(account: Account, cluster: Cluster) -> None:
+    account.may("get", resource="nodes", everywhere=True)
+    user = f"system:serviceaccount:{cluster.namespace}:tested"
+    wanted = {Permission("get", "nodes"), Permission("list", "pods")}
+    soon = Deadline.after(PATIENCE_S)
+    assert denied(cluster.api, wanted, deadline=soon, user=user) == {Permission("list", "pods")}
+    with pytest.raises(ApiError, match="cannot create resource"):
+        denied(account.api, wanted, deadline=soon, user=user)
+
+
 def test_a_refusal_says_who_may_not_do_what(account: Account, cluster: Cluster) -> None:
     account.may("get", resource="nodes", everywhere=True)
     node = NodeClient(account.api, cluster.node)

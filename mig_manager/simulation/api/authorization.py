@@ -125,7 +125,7 @@ def stored_rbac(store: MemoryStore) -> Authorizer:
 
 
 def review(store: MemoryStore, call: Call, body: Object, user: User, authorizer: Authorizer | None) -> Object:
-    """The answer to a SelfSubject(Access|Rules)Review or SelfSubjectReview."""
+    """The answer to a SelfSubject(Access|Rules)Review, SelfSubjectReview or SubjectAccessReview."""
     spec = body.get("spec") or {}
     status: Object
     if call.resource.kind == "SelfSubjectReview":
@@ -140,7 +140,10 @@ def review(store: MemoryStore, call: Call, body: Object, user: User, authorizer:
     else:
         if not spec.get("resourceAttributes"):
             raise bad_request("the simulation knows reviews with resourceAttributes only")
-        status = {"allowed": authorizer is None or authorizer(_asked(spec, user))}
+        about = user
+        if call.resource.kind == "SubjectAccessReview":
+            about = User(spec.get("user", ""), tuple(spec.get("groups") or ()))
+        status = {"allowed": authorizer is None or authorizer(_asked(spec, about))}
     return {
         "kind": call.resource.kind,
         "apiVersion": call.resource.api_version,
@@ -163,7 +166,7 @@ def _asked(spec: Object, user: User) -> Access:
 
 
 def _is_own_review(access: Access) -> bool:
-    reviews = {(each.group, each.plural) for each in REVIEWS}
+    reviews = {(each.group, each.plural) for each in REVIEWS if each.plural.startswith("self")}
     return access.verb == "create" and (access.group, access.resource) in reviews
 
 
