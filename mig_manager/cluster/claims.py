@@ -196,7 +196,7 @@ class Claims:
         version = self._served()
         if version is None:
             return {}
-        path = object_path("resourceclaims", name, namespace=namespace, group=f"{_GROUP}/{version}")
+        path = object_path("resourceclaims", name, namespace=namespace, group=version)
         return self._api.get(path, deadline=Deadline.after(_PATIENCE_S))
 
     def _path(self, plural: str) -> str | None:
@@ -205,20 +205,29 @@ class Claims:
         except ApiError as error:
             logger.warning("whether {} is served cannot be told: {}", _GROUP, error.message)
             return None
-        return None if version is None else collection_path(plural, group=f"{_GROUP}/{version}")
+        return None if version is None else collection_path(plural, group=version)
 
     def _served(self) -> str | None:
-        """The newest version that the API server has and we understand; None where it has none of them."""
+        """As `served_version`, asked once."""
         if not self._asked:
-            try:
-                group = self._api.get(f"/apis/{_GROUP}", deadline=Deadline.after(_PATIENCE_S))
-                served = {each.get("version") for each in group.get("versions") or ()}
-                self._version = next((each for each in _VERSIONS if each in served), None)
-            except ApiError as error:
-                if error.status != 404:
-                    raise
+            self._version = served_version(self._api)
             self._asked = True
         return self._version
+
+
+def served_version(api: Api) -> str | None:
+    """As an apiVersion (`resource.k8s.io/v1`) the newest that the API server has and we understand; None: none.
+
+    Raises ApiError.
+    """
+    try:
+        group = api.get(f"/apis/{_GROUP}", deadline=Deadline.after(_PATIENCE_S))
+    except ApiError as error:
+        if error.status == 404:
+            return None
+        raise
+    served = {each.get("version") for each in group.get("versions") or ()}
+    return next((f"{_GROUP}/{each}" for each in _VERSIONS if each in served), None)
 
 
 def by_hardware(

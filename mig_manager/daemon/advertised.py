@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mig_manager.cluster.resources import GPU_RESOURCE, MIG_PREFIX, seen_replicas
+from mig_manager.cluster.resources import GPU_RESOURCE, MIG_PREFIX, SHARED, seen_replicas
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.layouts.layout import NodeTarget
-from mig_manager.layouts.profile import MigProfile
+from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
 from mig_manager.planning.state import GpuState, Inventory
 
 
@@ -52,6 +52,21 @@ def _shape(state: GpuState) -> GpuShape:
 def resource_name(profile: MigProfile) -> str:
     """`nvidia.com/mig-1g.10gb.me` for `1g.10gb+me`."""
     return MIG_PREFIX + str(profile).replace("+", ".")
+
+
+def profile_of(resource: str) -> MigProfile | None:
+    """The profile whose devices a resource stands for, shared or not: `1g.10gb+me` for `nvidia.com/mig-1g.10gb.me`.
+
+    None for any other name.
+    """
+    if not resource.startswith(MIG_PREFIX):
+        return None
+    name = resource.removeprefix(MIG_PREFIX).removesuffix(SHARED)
+    head, mark, attributes = name.partition("gb.")
+    try:
+        return MigProfile.parse(f"{head}gb+{attributes}" if mark else name)
+    except ProfileSyntaxError:
+        return None
 
 
 def expected_resources(shapes: Iterable[GpuShape], strategy: str) -> Mapping[str, int]:

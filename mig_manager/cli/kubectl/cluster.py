@@ -109,6 +109,21 @@ def connect(kubeconfig: Path | None, context: str | None) -> Api:
     return Api(Kubeconfig(kubeconfig, context))
 
 
+def namespace_of(kubeconfig: Path | None, context: str | None) -> str:
+    """The namespace that commands work in where none is named: that of the context, as kubectl has it."""
+    from kubernetes.config import ConfigException
+    from kubernetes.config.kube_config import list_kube_config_contexts
+
+    file = None if kubeconfig is None else str(kubeconfig)
+    try:
+        contexts, current = list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
+    except ConfigException:
+        inside = SERVICE_ACCOUNT / "namespace"
+        return inside.read_text(encoding="utf-8").strip() if inside.is_file() else "default"
+    named = next((each for each in contexts if each["name"] == context), current)
+    return str(named["context"].get("namespace") or "default")
+
+
 def find_nodes(
     api: Api, names: Sequence[str] | None = None, selector: str | None = None
 ) -> tuple[GpuNode, ...]:

@@ -17,6 +17,10 @@ KubeconfigFile = Annotated[
 Context = Annotated[
     str | None, typer.Option("--context", metavar="NAME", help="The context of the kubeconfig to use.")
 ]
+Namespace = Annotated[
+    str | None,
+    typer.Option("-n", "--namespace", metavar="NAME", help="The namespace, instead of that of the context."),
+]
 NodeNames = Annotated[
     list[str] | None,
     typer.Argument(metavar="[NODE]...", help="Names of Nodes; all with GPUs where none is given."),
