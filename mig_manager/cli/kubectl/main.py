@@ -9,7 +9,7 @@ import typer
 
 from mig_manager import __version__
 from mig_manager.cli.ending import run_command, run_program
-from mig_manager.cli.kubectl import explain, layouts, plan, set_, show, status, web
+from mig_manager.cli.kubectl import doctor, explain, layouts, plan, set_, show, status, web
 from mig_manager.cli.output import write
 
 _EPILOG = """\b
@@ -25,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (status, show, layouts, plan, web, set_, explain):
+for module in (status, show, layouts, plan, web, set_, explain, doctor):
     module.add_to(app)
 
 

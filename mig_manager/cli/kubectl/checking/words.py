@@ -1,0 +1,70 @@
+"""Checks as people and programs read them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from mig_manager.cli.kubectl.checking.snapshot import Check, Verdict
+
+_STYLES = {
+    Verdict.OK: "green",
+    Verdict.UNKNOWN: "dim",
+    Verdict.WARNING: "yellow",
+    Verdict.PROBLEM: "bold red",
+}
+
+
+def check_lines(checks: Sequence[Check]) -> Iterator[Text]:
+    """For a terminal: a block for the cluster and for each Node, then the sum."""
+    names = max((len(each.name) for each in checks), default=0)
+    verdicts = max(len(verdict) for verdict in Verdict)
+    where = None
+    for check in checks:
+        if check.where != where:
+            if where is not None:
+                yield Text()
+            where = check.where
+            yield Text(where, "bold")
+        line = Text("  ")
+        line.append(f"{check.verdict:<{verdicts}}", _STYLES[check.verdict])
+        line.append(f"  {check.name:<{names}}  {check.found}")
+        yield line
+        if check.todo and check.verdict is not Verdict.OK:
+            yield Text(f"  {'':<{verdicts}}  {'':<{names}}  -> {check.todo}", "green")
+    yield Text()
+    yield Text(summary(checks), "bold")
+
+
+def summary(checks: Sequence[Check]) -> str:
+    """`12 checks: 10 ok, 1 unknown, 1 problem`."""
+    counts = Counter(each.verdict for each in checks)
+    parts = [
+        f"{counts[verdict]} {_plural(verdict, counts[verdict])}" for verdict in Verdict if counts[verdict]
+    ]
+    return f"{len(checks)} checks: {', '.join(parts)}"
+
+
+def _plural(verdict: Verdict, count: int) -> str:
+    return f"{verdict}s" if count != 1 and verdict in (Verdict.WARNING, Verdict.PROBLEM) else str(verdict)
+
+
+def check_documents(checks: Sequence[Check]) -> dict[str, Any]:
+    """For programs."""
+    counts = Counter(str(each.verdict) for each in checks)
+    return {
+        "summary": {str(verdict): counts[verdict] for verdict in Verdict},
+        "checks": [
+            {
+                "name": each.name,
+                "where": each.where,
+                "verdict": str(each.verdict),
+                "found": each.found,
+                "todo": each.todo or None,
+            }
+            for each in checks
+        ],
+    }
