@@ -63,3 +63,18 @@ def package_index() -> bool:
 def need_package_index() -> None:
     """An index of packages that pip reaches."""
     need("package-index", package_index())
+
+
+@cache
+def chromium() -> str | None:
+    """A Chromium that runs without a screen; Debian has the smallest one."""
+    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+def need_chromium() -> str:
+    """A real browser."""
+    found = chromium()
+    need("chromium", found)
+    assert found is not None
+    return found

@@ -44,8 +44,6 @@ def web(
     from mig_manager.cli.output import write
 
     ended = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda *_: ended.set())
     with connect(kubeconfig, context) as api, Fleet(api, selector) as fleet:
         try:
             server = PageServer(fleet, api.server, port)
@@ -54,5 +52,7 @@ def web(
                 f"--port {port}: {error.strerror}; without --port a free one is taken"
             ) from error
         with server:
+            for each in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(each, lambda *_: ended.set())
             write(f"{server.url}\nCtrl-C ends it.\n")
             ended.wait()

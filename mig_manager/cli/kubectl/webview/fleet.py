@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from loguru import logger
@@ -134,10 +134,11 @@ class Fleet:
         nodes = {node.name: node for node in self._nodes.objects.values() if self._selector or node.has_gpus}
         found: dict[str, str] = {}
         for name, node in nodes.items():
-            seen = (node, None if tenants is None else tenants.get(name, ()))
+            there = None if tenants is None else tenants.get(name, ())
+            seen = (_without_heartbeat(node.node), there)
             if self._seen.get(name) != seen:
                 self._seen[name] = seen
-                found[name] = json.dumps(self._document(node, seen[1]))
+                found[name] = json.dumps(self._document(node, there))
         for name in set(self._seen).difference(nodes):
             del self._seen[name]
             found[name] = ""
@@ -184,6 +185,11 @@ class Fleet:
 
 def _unread(problem: str | None) -> str:
     return f"Pods cannot be read, so that nothing is known of who uses what: {problem or 'no answer yet'}"
+
+
+def _without_heartbeat(node: Node) -> Node:
+    """The same without what a kubelet changes every few minutes, and the page does not show."""
+    return replace(node, heartbeat=None, meta=replace(node.meta, resource_version=""))
 
 
 def _node(obj: JsonObject) -> GpuNode:

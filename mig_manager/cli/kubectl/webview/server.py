@@ -27,6 +27,8 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _MOST_STREAMS = 32
+_LOOK_S = 0.2
+"""Seconds between two looks whether to end."""
 _BEAT_S = 15.0
 """Seconds after which a silent stream says that it is alive."""
 _PATIENCE_S = 20.0
@@ -45,7 +47,7 @@ class PageServer(ThreadingHTTPServer):
         self.fleet = fleet
         self.title = title
         self.streams = threading.BoundedSemaphore(_MOST_STREAMS)
-        self._thread = threading.Thread(target=self.serve_forever, name="page", daemon=True)
+        self._thread = threading.Thread(target=self.serve_forever, args=(_LOOK_S,), name="page", daemon=True)
 
     @property
     def hosts(self) -> frozenset[str]:
