@@ -296,7 +296,9 @@ class Agent:
             LAYOUTS_ANNOTATION: json.dumps(wishes.feasible()),
             LAYOUTS_FROM_ANNOTATION: LayoutsFrom.of(self._site.settings).to_json(),
         }
-        if not self._wanted(meta) and GPUS_ANNOTATION not in meta.annotations:
+        # A run has written them itself by now, and `meta` is from before it.
+        ran = self._wanted(meta) or JOURNAL_ANNOTATION in meta.annotations
+        if not ran and GPUS_ANNOTATION not in meta.annotations:
             news[GPUS_ANNOTATION] = gpus_annotation(wishes.inventory)
         news = {key: text for key, text in news.items() if meta.annotations.get(key) != text}
         if news:
