@@ -101,6 +101,7 @@ def _introduce(stage: Stage, teller: Teller, example: str, layouts: Iterable[str
         f"export KUBECONFIG={shlex.quote(str(stage.cluster.kubeconfig))}": "",
         f"kubectl get nodes -L {CONFIG_LABEL},{STATE_LABEL}": "",
         f"kubectl label node {node} {CONFIG_LABEL}={example} --overwrite": "",
+        "kubectl mig web": "its GPUs as a page in the browser",
         f"kubectl describe node {node}": "Events, and what the node offers",
         "kubectl get pods -A -o wide": "",
         f"kubectl -n {NAMESPACE} edit configmap {CONFIG_MAP}": "the layouts",
