@@ -63,6 +63,8 @@ def test_claims_direct_and_from_templates_lead_to_the_hardware(
         PodDevices("ml", "named", "", GPU_DRIVER, (f"{node}/gpu-1",)),
         PodDevices("ml", "own", "", GPU_DRIVER, (f"{node}/gpu-0-mig-3g40gb-0",)),
     )
+    mig = claims.devices()[f"{node}/gpu-0-mig-3g40gb-0"]
+    assert (mig.parent, len(mig.memory_slices)) == (cluster.hardware.gpus()[0].uuid, 4)
     hardware = by_hardware(found, claims.hardware)
     assert [one.device_ids for one in hardware] == [(uuid(cluster, 1),), (uuid(cluster, 0),)]
     with PodResources(cluster.pod_resources.socket, timeout_s=20) as kubelet:

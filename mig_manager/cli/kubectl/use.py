@@ -211,8 +211,10 @@ def read_claims(
 ) -> tuple[Mapping[str, Sequence[str]], Mapping[str, SliceDevice]]:
     """What the ResourceClaims of these pods hold, and what NVIDIA's driver offers there; see `node_use`.
 
-    Nothing is asked where no pod has a claim.
+    Nothing is asked where no pod has a claim. What cannot be read is not logged: its pods hold what is not known.
     """
+    from loguru import logger
+
     from mig_manager.cluster.claims import Claims
 
     pods = (tenant.pod for tenant in tenants)
@@ -222,10 +224,14 @@ def read_claims(
     reader = Claims(api, node)
     uids = {(pod.namespace, pod.name): pod.uid for pod in claiming}
     held: dict[str, list[str]] = {}
-    for one in reader.allocations(claiming):
-        if one.resource == GPU_DRIVER:
-            held.setdefault(uids[one.namespace, one.name], []).extend(one.device_ids)
-    return held, reader.devices() if held else {}
+    logger.disable("mig_manager.cluster.claims")
+    try:
+        for one in reader.allocations(claiming):
+            if one.resource == GPU_DRIVER:
+                held.setdefault(uids[one.namespace, one.name], []).extend(one.device_ids)
+        return held, reader.devices() if held else {}
+    finally:
+        logger.enable("mig_manager.cluster.claims")
 
 
 def with_use(inventory: Inventory, strategy: str, use: NodeUse) -> Inventory:

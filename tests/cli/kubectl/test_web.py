@@ -19,7 +19,14 @@ from mig_manager.cli.kubectl.cluster import connect
 from mig_manager.cli.kubectl.webview.fleet import Fleet
 from mig_manager.cli.kubectl.webview.server import PageServer
 from mig_manager.cluster.node import NodeChange
-from mig_manager.daemon.status import CONFIG_LABEL, GPUS_ANNOTATION, Phase, State
+from mig_manager.daemon.status import (
+    CONFIG_LABEL,
+    GPUS_ANNOTATION,
+    STATE_LABEL,
+    STATUS_ANNOTATION,
+    Phase,
+    State,
+)
 from mig_manager.simulation.api.faults import Fault
 from mig_manager.simulation.resources import NODES
 from tests.browser import Page, browser
@@ -118,14 +125,20 @@ def test_a_stream_tells_everything_first_and_then_what_changes(cluster: Cluster)
         assert stream.next()["gone"] == ["gpu-2"]
 
 
-def test_without_the_right_to_read_pods_nothing_is_said_of_their_use(cluster: Cluster) -> None:
+def test_what_cannot_be_read_or_makes_no_sense_is_said_and_leaves_the_rest(cluster: Cluster) -> None:
     cluster.add_node("gpu-1", "1xA100-SXM4-80GB")
     cluster.add_node("gpu-2")
     cluster.change_node("gpu-2", NodeChange(annotations={GPUS_ANNOTATION: "nonsense"}))
+    cluster.add_node("gpu-3")
+    strange = '{"layout": "a", "state": "pending", "phase": "Draining", "gpus": ["a", "b"]}'
+    cluster.change_node(
+        "gpu-3", NodeChange(labels={STATE_LABEL: "pending"}, annotations={STATUS_ANNOTATION: strange})
+    )
     cluster.server.faults.add(Fault("GET", "/pods", status=403, times=None))
     with served(cluster) as server:
         news = Stream(server).next()
-    first, second = news["nodes"]
+    first, second, third = news["nodes"]
+    assert "makes no sense" in third["problem"]
     assert news["problem"].startswith("Pods cannot be read")
     assert {box["use"] for box in first["gpus"][0]["boxes"]} == {"unknown"}
     assert first["resources"][0]["used"] is None

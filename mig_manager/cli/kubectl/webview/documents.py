@@ -45,6 +45,19 @@ def node_document(node: GpuNode, shown: Shown | None, problem: str = "") -> Docu
     return document
 
 
+def strange_document(name: str, problem: str) -> Document:
+    """A node that cannot be made sense of."""
+    empty: Document = {
+        "layout": "",
+        "state": "",
+        "underWay": False,
+        "since": None,
+        "message": "",
+        "cordoned": False,
+    }
+    return {"name": name, **empty, "problem": problem, "missing": [], "gpus": [], "resources": []}
+
+
 def _since(status: Status | None, under_way: bool) -> str | None:
     if status is None:
         return None

@@ -16,7 +16,7 @@ from mig_manager.cli.kubectl.cluster import GpuNode
 from mig_manager.cli.kubectl.gpus import gpus_of, plugin_strategy
 from mig_manager.cli.kubectl.showing import Shown
 from mig_manager.cli.kubectl.use import Tenant, node_use, read_claims
-from mig_manager.cli.kubectl.webview.documents import node_document
+from mig_manager.cli.kubectl.webview.documents import node_document, strange_document
 from mig_manager.cluster.claims import SliceDevice
 from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.objects import JsonObject, Node
@@ -165,6 +165,12 @@ class Fleet:
         return {node: tuple(sorted(each, key=lambda one: str(one.pod))) for node, each in found.items()}
 
     def _document(self, node: GpuNode, tenants: tuple[Tenant, ...] | None) -> object:
+        try:
+            return self._told(node, tenants)
+        except Exception as error:  # noqa: BLE001 - one strange node must not take the others from the page
+            return strange_document(node.name, f"what this node says makes no sense: {error!r}")
+
+    def _told(self, node: GpuNode, tenants: tuple[Tenant, ...] | None) -> object:
         try:
             reading = gpus_of(node)
         except InputError as error:
