@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
@@ -41,7 +41,7 @@ class ApiServer:
         store: MemoryStore,
         *,
         port: int = 0,
-        tokens: Mapping[str, User] | None = None,
+        tokens: MutableMapping[str, User] | None = None,
         anonymous: User | None = ADMIN,
         authorizer: Authorizer | None = None,
         admit: Admit | None = None,
@@ -51,9 +51,9 @@ class ApiServer:
         """`port` 0: a free one.
 
         `tokens`: bearer tokens and whose they are, looked up at each request (the caller may change the
-        mapping); None: any token is the administrator's. `anonymous`: who sends requests without a token,
-        as kubectl does over plain HTTP; None: they get 401. `authorizer` and `admit`, who is asked before
-        anything is stored: None allows everything.
+        mapping, and TokenRequests do); None: any token is the administrator's. `anonymous`: who sends
+        requests without a token, as kubectl does over plain HTTP; None: they get 401. `authorizer` and
+        `admit`, who is asked before anything is stored: None allows everything.
         """
         self.store = store
         self.faults = Faults()

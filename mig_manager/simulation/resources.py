@@ -31,6 +31,7 @@ RESOURCE_CLAIM_TEMPLATES = Resource(
 )
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False, "resourceslice")
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False, "deviceclass")
+RUNTIME_CLASSES = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False, "runtimeclass")
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role", True, "role")
 ROLE_BINDINGS = Resource(
     "rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True, "rolebinding"
@@ -66,6 +67,7 @@ RESOURCES: tuple[Resource, ...] = (
     RESOURCE_CLAIM_TEMPLATES,
     RESOURCE_SLICES,
     DEVICE_CLASSES,
+    RUNTIME_CLASSES,
     ROLES,
     ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -108,6 +110,7 @@ SUBRESOURCES: Mapping[Resource, tuple[str, ...]] = {
     NAMESPACES: ("status",),
     NODES: ("status",),
     PODS: ("status", "log", "eviction"),
+    SERVICE_ACCOUNTS: ("token",),
     DAEMON_SETS: ("status",),
     DEPLOYMENTS: ("status", "scale"),
     REPLICA_SETS: ("status", "scale"),

@@ -10,16 +10,17 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from mig_manager.planning.catalogue import parse_gpus
 from mig_manager.simulation.api.admission import Admit
-from mig_manager.simulation.api.authorization import ADMIN, User, stored_rbac
-from mig_manager.simulation.api.grants import Grant, grant
+from mig_manager.simulation.api.authorization import User
+from mig_manager.simulation.api.grants import Grant
 from mig_manager.simulation.apiserver import ApiServer
-from mig_manager.simulation.control.controllers import Controllers
+from mig_manager.simulation.control.foreign import ForeignControlPlane
+from mig_manager.simulation.control.plane import Access, ControlPlane, OwnControlPlane
 from mig_manager.simulation.delays import Delays
 from mig_manager.simulation.examples import layout_file, workloads
 from mig_manager.simulation.gpus import SimulatedGpus
@@ -27,7 +28,7 @@ from mig_manager.simulation.loop import Loop
 from mig_manager.simulation.node.hardware import Hardware
 from mig_manager.simulation.node.kubelet import Kubelet
 from mig_manager.simulation.node.podresources import PodResourcesServer, answers_of
-from mig_manager.simulation.objects import Change, Object
+from mig_manager.simulation.objects import Change, Object, Store
 from mig_manager.simulation.operands import NAMESPACE as OPERANDS
 from mig_manager.simulation.operands.deviceplugin import PluginError, Strategy, device_map, shared
 from mig_manager.simulation.operands.dradriver import devices as claimable
@@ -35,8 +36,15 @@ from mig_manager.simulation.operands.manifests import daemon_sets, node_labels
 from mig_manager.simulation.operands.programs import PROGRAMS
 from mig_manager.simulation.podspec import is_finished, is_ready
 from mig_manager.simulation.power import Power
-from mig_manager.simulation.resources import CONFIGMAPS, DAEMON_SETS, NAMESPACES, NODES, PODS, RESOURCE_SLICES
-from mig_manager.simulation.store import MemoryStore
+from mig_manager.simulation.resources import (
+    CONFIGMAPS,
+    DAEMON_SETS,
+    NODES,
+    PODS,
+    RESOURCE_SLICES,
+    RUNTIME_CLASSES,
+)
+from mig_manager.simulation.store import ObjectExistsError
 from mig_manager.simulation.workloads import NAMESPACE as WORKLOADS
 
 T = TypeVar("T")
@@ -46,8 +54,7 @@ CONFIG_MAP = "mig-manager-layouts"
 CONFIG_KEY = "config.yaml"
 ACCOUNT = "mig-manager"
 """The daemon's service account, in its namespace."""
-_ADMIN_TOKEN = "simulation"
-_DAEMON_TOKEN = "daemon"
+_RUNTIME_CLASS = {"metadata": {"name": "nvidia"}, "handler": "nvidia"}
 
 
 class SimulatedCluster:
@@ -71,6 +78,7 @@ class SimulatedCluster:
         gpu_options: Mapping[str, Any] | None = None,
         grants: Sequence[Grant] | None = None,
         admit: Admit | None = None,
+        control_plane: Path | None = None,
     ) -> None:
         """State files and the kubeconfig go into `directory`.
 
@@ -80,7 +88,8 @@ class SimulatedCluster:
         `replicas`: as many pods share each device in time; `port` of the API server, 0 for a free one;
         `pod_resources`: the kubelet serves them, on a socket in `pod-resources/`; `gpu_options`: see
         GpuOptions; `grants`: what the daemon's service account may do, enforced by the API server;
-        None: everything; `admit`: who is asked about each change besides.
+        None: everything; `admit`: who is asked about each change besides; `control_plane`: kubeconfig of another
+        program that is to be API server, controllers and scheduler, so that the node alone is simulated.
 
         Raises:
             MigManagerError: `gpus` cannot be read.
@@ -95,15 +104,7 @@ class SimulatedCluster:
         self.gpus = SimulatedGpus.create(directory / "gpus.json", models, **options)
         self.gpus.latency(**self.delays.nvml, reset=self.delays.reset)
         self.hardware = Hardware(self.gpus)
-        self.store = MemoryStore()
         self.account = User.service_account(NAMESPACE, ACCOUNT, node=node)
-        self._grants = grants
-        if grants is None:
-            self.api = ApiServer(self.store, port=port, admit=admit)
-        else:
-            tokens = {_ADMIN_TOKEN: ADMIN, _DAEMON_TOKEN: self.account}
-            rbac = stored_rbac(self.store)
-            self.api = ApiServer(self.store, port=port, tokens=tokens, authorizer=rbac, admit=admit)
         self.kubeconfig = directory / "kubeconfig"
         self.daemon_kubeconfig = directory / "kubeconfig-daemon"
         self._models = models
@@ -112,7 +113,16 @@ class SimulatedCluster:
         self._dra = dra
         self._replicas = replicas
         self._loop = Loop("simulated-cluster")
-        self._controllers = Controllers(self.store, self._loop, delay=self.delays.controller)
+        access = Access(self.kubeconfig, self.daemon_kubeconfig, NAMESPACE, ACCOUNT, node, grants)
+        self.simulated = control_plane is None
+        """Whether the control plane is the simulation's own."""
+        self._plane: ControlPlane
+        if control_plane is None:
+            delay = self.delays.controller
+            self._plane = OwnControlPlane(access, self._loop, port=port, delay=delay, admit=admit)
+        else:
+            self._plane = ForeignControlPlane(control_plane, access)
+        self.store: Store = self._plane.store
         capable = any(model.geometry is not None for model in models)
         self.kubelet = Kubelet(
             self.store,
@@ -131,22 +141,22 @@ class SimulatedCluster:
         self._leave: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
-        self.api.start()
-        self.api.write_kubeconfig(self.kubeconfig, token=_ADMIN_TOKEN)
-        self.api.write_kubeconfig(self.daemon_kubeconfig, token=_DAEMON_TOKEN)
-        for number, granted in enumerate(self._grants or ()):
-            grant(self.store, granted, f"{ACCOUNT}-{number}", NAMESPACE, ACCOUNT)
+        sets = daemon_sets(self.strategy, dcgm=self._dcgm, dra=self._dra, replicas=self._replicas)
+        self._plane.start()
+        self._plane.make_namespace(OPERANDS, *(each["metadata"]["name"] for each in sets))
+        self._plane.make_namespace(NAMESPACE, ACCOUNT)
+        self._plane.make_namespace(WORKLOADS)
+        with suppress(ObjectExistsError):
+            self.store.create(RUNTIME_CLASSES, _RUNTIME_CLASS)
         self._leave = self.store.subscribe(self._changed)
         self._loop.start()
         self._loop.call(self.kubelet.start)
         if self._with_pod_resources:
             self.pod_resources.start()
         self.power.start()
-        for name in (OPERANDS, NAMESPACE, WORKLOADS):
-            self.store.create(NAMESPACES, {"metadata": {"name": name}})
         meta = {"name": CONFIG_MAP, "namespace": NAMESPACE}
         self.store.create(CONFIGMAPS, {"metadata": meta, "data": {CONFIG_KEY: self.layouts}})
-        for each in daemon_sets(self.strategy, dcgm=self._dcgm, dra=self._dra, replicas=self._replicas):
+        for each in sets:
             self.store.create(DAEMON_SETS, each)
         if self._with_workloads:
             for resource, obj in workloads(self._models, self.strategy):
@@ -158,8 +168,15 @@ class SimulatedCluster:
         self._leave()
         self.pod_resources.stop()
         shutil.rmtree(self.pod_resources.socket.parent, ignore_errors=True)
-        self.api.stop()
-        self._loop.close()
+        try:
+            self._loop.close()
+        finally:
+            self._plane.stop()
+
+    @property
+    def api(self) -> ApiServer:
+        """The simulated API server; NotSimulatedError where the control plane is another program."""
+        return self._plane.server
 
     def reboot(self) -> None:
         """Restart the node, pods and all; comes back once its kubelet runs again."""
@@ -263,7 +280,7 @@ class SimulatedCluster:
 
     def _dispatch(self, change: Change) -> None:
         self.kubelet.changed(change)
-        self._controllers.changed(change)
+        self._plane.changed(change)
 
 
 def _socket(directory: Path) -> Path:

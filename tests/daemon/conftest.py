@@ -1,15 +1,25 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mig_manager.simulation.control.plane import NotSimulatedError
 from tests.daemon.node import GpuNode
 
 MakeNode = Callable[..., GpuNode]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, Any, Any]:
+    """Skip what needs the simulated API server where the tests run on a real one."""
+    try:
+        return (yield)
+    except NotSimulatedError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

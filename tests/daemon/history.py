@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mig_manager.cluster.operands import PAUSED
-from mig_manager.simulation.objects import Change
+from mig_manager.simulation.objects import Change, Store
 from mig_manager.simulation.resources import NODES
-from mig_manager.simulation.store import MemoryStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ class Version:
 class History:
     """The versions of one Node since it was last forgotten."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.versions: list[Version] = []
         self.leave: Callable[[], None] = store.subscribe(self._take)
 
@@ -52,7 +51,7 @@ class History:
         return [phase for at, phase in enumerate(said) if at == 0 or said[at - 1] != phase]
 
     def _take(self, change: Change) -> None:
-        if change.resource is not NODES:
+        if change.resource != NODES:
             return
         meta = change.object["metadata"]
         labels, annotations = meta.get("labels", {}), meta.get("annotations", {})

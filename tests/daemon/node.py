@@ -28,6 +28,7 @@ CONFIG = "nvidia.com/mig.config"
 STATE = "nvidia.com/mig.config.state"
 OPERATOR = "gpu-operator"
 PATIENCE = 30.0
+_REAL = "MIG_MANAGER_E2E_KUBECONFIG"
 ROOT = Path(__file__).parents[2]
 
 LAYOUTS = """\
@@ -62,6 +63,12 @@ mig-configs:
 """
 
 
+def real_control_plane() -> Path | None:
+    """The administrator's kubeconfig of a control plane without nodes, on which the tests are to run."""
+    named = os.environ.get(_REAL)
+    return None if named is None else Path(named)
+
+
 class GpuNode:
     """Two A100s, the GPU Operator's pods, and the daemon when `start` is called.
 
@@ -83,6 +90,7 @@ class GpuNode:
         options.setdefault("grants", shipped_rules(*rules))
         options.setdefault("admit", shipped_policy())
         options.setdefault("delays", Delays.fast())
+        options.setdefault("control_plane", real_control_plane())
         self.cluster = SimulatedCluster(directory, layouts=layouts, workloads=workloads, **options)
         self.log = directory / "daemon.log"
         self.log.touch()
@@ -112,6 +120,8 @@ class GpuNode:
 
     def _audit(self) -> None:
         """In no test does the daemon write anything on a Node but what is its own, or ask for what it may not."""
+        if not self.cluster.simulated:
+            return
         requests = self.cluster.api.requests
         assert foreign_writes(requests.all(), self.cluster.node) == []
         if self._shipped:
@@ -126,6 +136,7 @@ class GpuNode:
         """
         environment = {**os.environ, **self.cluster.daemon_environment(), **self.environment, **settings}
         environment["PYTHONPATH"] = str(ROOT)
+        environment.pop(_REAL, None)
         self._settings = settings
         if not command:
             self._daemon = ForkedDaemon(environment, self.log)
@@ -178,7 +189,8 @@ class GpuNode:
         self._log_from = len(self.log.read_text())
         self._events_before = {each["metadata"]["name"] for each in self.cluster.store.list(EVENTS)[0]}
         self._audit()
-        self.cluster.api.requests.clear()
+        if self.cluster.simulated:
+            self.cluster.api.requests.clear()
         self.cluster.gpus.record_calls()
 
     # What users do.
@@ -352,9 +364,11 @@ class GpuNode:
         """Wait until the Node says how a run for that layout ended; gives the status."""
 
         def look() -> dict[str, Any] | None:
-            status = self.status
-            done = status.get("layout") == layout and self.state == status.get("state")
-            return status if done and self.state not in ("pending", "rebooting") else None
+            meta = self.cluster.node_object()["metadata"]
+            state = meta["labels"].get(STATE)
+            status: dict[str, Any] = json.loads(meta.get("annotations", {}).get("mig-manager/status", "{}"))
+            done = status.get("layout") == layout and state == status.get("state")
+            return status if done and state not in ("pending", "rebooting") else None
 
         found: dict[str, Any] = self.wait(look, f"the end of a run for {layout}", timeout)
         return found

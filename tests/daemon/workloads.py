@@ -89,7 +89,8 @@ def made_as_new(
     `settings` are for a daemon that has to be started. `at_rest`: any layout that has been applied will do.
     """
     store = node.cluster.store
-    node.cluster.api.faults.clear()
+    if node.cluster.simulated:
+        node.cluster.api.faults.clear()
     node.cluster.gpus.clear_faults()
     node.cluster.gpus.change_options(resets="work")
     node.cluster.gpus.latency(nvmlInitWithFlags=0, nvmlDeviceCreateGpuInstanceWithPlacement=0)

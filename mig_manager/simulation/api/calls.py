@@ -86,7 +86,7 @@ def _verb(method: str, resource: Resource, name: str, subresource: str, query: M
         allowed = {"get", "update", "patch"}
     elif subresource == "log":
         allowed = {"get"}
-    elif subresource == "eviction" or resource in REVIEWS:
+    elif subresource in ("eviction", "token") or resource in REVIEWS:
         allowed = {"create"}
     if verb not in allowed:
         raise method_not_allowed()

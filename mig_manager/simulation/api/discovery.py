@@ -11,8 +11,12 @@ MINOR = "34"
 VERSION = f"v1.{MINOR}.0"
 _VERBS = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
 _IN_ALL = frozenset({"pods", "daemonsets", "deployments", "replicasets"})
-_SUBKINDS = {"eviction": ("policy", "v1", "Eviction"), "scale": ("autoscaling", "v1", "Scale")}
-_SUBVERBS = {"eviction": ["create"], "log": ["get"]}
+_SUBKINDS = {
+    "eviction": ("policy", "v1", "Eviction"),
+    "scale": ("autoscaling", "v1", "Scale"),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest"),
+}
+_SUBVERBS = {"eviction": ["create"], "log": ["get"], "token": ["create"]}
 
 
 def document(path: str, accept: str) -> Object | None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mig_manager.simulation.objects import Object
+from mig_manager.simulation.objects import Object, Store
 from mig_manager.simulation.resources import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, ROLE_BINDINGS, ROLES
-from mig_manager.simulation.store import MemoryStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class Grant:
     """Where they hold; empty: in the whole cluster."""
 
 
-def grant(store: MemoryStore, what: Grant, name: str, account_namespace: str, account: str) -> None:
+def grant(store: Store, what: Grant, name: str, account_namespace: str, account: str) -> None:
     """Bind the rules to a service account: a Role and a RoleBinding of that name, or their cluster kinds."""
     where = {"namespace": what.namespace} if what.namespace else {}
     kind = "Role" if what.namespace else "ClusterRole"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ from mig_manager.simulation.api.openapi import openapi
 from mig_manager.simulation.api.podlog import PodLog, read_log
 from mig_manager.simulation.api.status import StatusError, bad_request
 from mig_manager.simulation.api.streams import Stream, Trouble, cut
+from mig_manager.simulation.api.tokens import give_token
 from mig_manager.simulation.api.verbs import answer
 from mig_manager.simulation.api.watch import Watch
 from mig_manager.simulation.objects import Object
@@ -43,7 +44,7 @@ _READS = ("get", "list")
 class Rules:
     """How the server treats its clients."""
 
-    tokens: Mapping[str, User] | None
+    tokens: MutableMapping[str, User] | None
     anonymous: User | None
     authorizer: Authorizer | None
     admit: Admit | None
@@ -181,6 +182,9 @@ class Handler:
         if call.resource in REVIEWS:
             reviewed = review(self._store, call, _object(body), exchange.user, self._rules.authorizer)
             return _json(201, reviewed)
+        if call.subresource == "token":
+            tokens = {} if self._rules.tokens is None else self._rules.tokens
+            return _json(201, give_token(self._store, tokens, call, _object(body)))
         ask = asking(self._rules.admit, exchange.user)
         if call.verb in _READS:
             reply = answer(self._store, call, None, media, ask)
