@@ -7,13 +7,19 @@ STAMP := $(VENV)/.installed
 # Modules are compiled once, by the first process that loads them: the tests start many.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test check format docs manifests lock image bench clean
+.PHONY: demo test e2e check format docs manifests lock image bench clean
 
 demo: $(STAMP)
 	$(BIN)/mig-manager demo
 
 test: $(STAMP)
 	$(BIN)/pytest -n auto --dist worksteal
+
+# On a real control plane instead: MIG_MANAGER_E2E_KUBECONFIG=... $(BIN)/pytest tests/cluster tests/daemon
+e2e: $(STAMP)
+	at=$$(mktemp -d); $(BIN)/python -m mig_manager.simulation.control $$at/kubeconfig & plane=$$!; \
+	trap 'kill $$plane; rm -r $$at' EXIT; until [ -s $$at/kubeconfig ]; do sleep 0.1; done; \
+	MIG_MANAGER_E2E_KUBECONFIG=$$at/kubeconfig $(BIN)/pytest tests/daemon/test_runs.py
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mig_manager.cluster.client import Api
+from mig_manager.cluster.client import Api, collection_path, object_path
+from mig_manager.cluster.refusal import ApiError
+from mig_manager.simulation.api.grants import Grant
 from mig_manager.simulation.control.foreign import OccupiedError
 from mig_manager.simulation.control.plane import NotSimulatedError
 from mig_manager.simulation.delays import Delays
@@ -80,6 +82,17 @@ def test_a_node_registers_runs_pods_and_ends_them_and_leaves_nothing_behind(
             cluster.api.requests.clear()
     for resource in (PODS, DAEMON_SETS, DEPLOYMENTS, NODES):
         assert others.list(resource)[0] == []
+
+
+def test_the_daemon_has_a_token_for_what_is_granted(control_plane: Path, tmp_path: Path) -> None:
+    granted = Grant([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}])
+    cluster = SimulatedCluster(
+        tmp_path, delays=Delays.fast(), workloads=False, grants=[granted], control_plane=control_plane
+    )
+    with cluster, Api.connect(cluster.daemon_kubeconfig) as daemon:
+        assert daemon.get(object_path("nodes", cluster.node))["kind"] == "Node"
+        with pytest.raises(ApiError, match="mig-manager:mig-manager.* cannot list"):
+            daemon.get(collection_path("nodes"))
 
 
 def test_claims_are_prepared_from_the_slices_that_the_driver_publishes(

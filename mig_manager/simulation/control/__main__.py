@@ -38,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ApiServer(
         store, port=options.port, tokens={_TOKEN: ADMIN}, anonymous=None, authorizer=stored_rbac(store)
     ) as server:
-        server.write_kubeconfig(options.kubeconfig, token=_TOKEN)
+        written = options.kubeconfig.with_suffix(".new")
+        server.write_kubeconfig(written, token=_TOKEN)
+        written.replace(options.kubeconfig)
         signal.sigwait(signals)
     loop.close()
     return 0
