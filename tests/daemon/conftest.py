@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,25 @@ from tests.daemon.node import GpuNode
 MakeNode = Callable[..., GpuNode]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call() -> Generator[None, Any, Any]:
+@contextmanager
+def _skipped_on_a_real_one() -> Iterator[None]:
     """Skip what needs the simulated API server where the tests run on a real one."""
     try:
-        return (yield)
+        yield
     except NotSimulatedError as error:
         pytest.skip(str(error))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call() -> Generator[None, Any, Any]:
+    with _skipped_on_a_real_one():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup() -> Generator[None, Any, Any]:
+    with _skipped_on_a_real_one():
+        return (yield)
 
 
 @pytest.fixture

@@ -11,13 +11,15 @@ from mig_manager.cli.main import command_line
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import DAEMON_SETS, DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
 from mig_manager.simulation.workloads import NAMESPACE, deployment, disruption_budget, pod_spec
-from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
+from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode, real_control_plane
 
+_PACE = 1 if real_control_plane() is None else 6
+"""How much longer the control plane takes than the simulated one."""
 QUICK = {
-    "MIG_MANAGER_DRAIN_TIMEOUT": "0.5",
-    "MIG_MANAGER_DRAIN_MARGIN": "0.5",
-    "MIG_MANAGER_OPERAND_TIMEOUT": "0.5",
-    "MIG_MANAGER_RESOURCES_TIMEOUT": "1.5",
+    "MIG_MANAGER_DRAIN_TIMEOUT": f"{0.5 * _PACE}",
+    "MIG_MANAGER_DRAIN_MARGIN": f"{0.5 * _PACE}",
+    "MIG_MANAGER_OPERAND_TIMEOUT": f"{0.5 * _PACE}",
+    "MIG_MANAGER_RESOURCES_TIMEOUT": f"{1.5 * _PACE}",
     "MIG_MANAGER_IN_USE_WINDOW": "0.3",
     "MIG_MANAGER_HOLDER_WINDOW": "0.3",
     "MIG_MANAGER_RETRY_FIRST": "600",

@@ -91,7 +91,7 @@ def test_the_daemon_has_a_token_for_what_is_granted(control_plane: Path, tmp_pat
     )
     with cluster, Api.connect(cluster.daemon_kubeconfig) as daemon:
         assert daemon.get(object_path("nodes", cluster.node))["kind"] == "Node"
-        with pytest.raises(ApiError, match="mig-manager:mig-manager.* cannot list"):
+        with pytest.raises(ApiError, match='mig-manager:mig-manager" cannot list'):
             daemon.get(collection_path("nodes"))
 
 
