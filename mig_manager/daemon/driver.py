@@ -92,6 +92,7 @@ def publish_devices(settings: Settings) -> None:
         "dev_root": settings.host_dev_root or settings.host_driver_root,
         "dev_root_here": settings.dev_root,
         "hook": settings.cdi_hook,
+        "host": settings.host_root_mount,
     }
     values = {name: str(value) for name, value in roots.items()}
     problems = refresh_cdi(

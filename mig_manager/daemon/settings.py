@@ -234,8 +234,9 @@ class Settings(BaseSettings):
     )
     cdi_commands: Commands = Field(
         default=COMMANDS,
-        description="Commands that write it to `{output}`, JSON list of lists; `{driver_root}`, `{dev_root}` and "
-        "`{hook}` stand for the paths on the host, `{driver_root_here}` and `{dev_root_here}` for those here.",
+        description="Commands that write it to `{output}`, JSON list of lists; `{host}` stands for HOST_ROOT_MOUNT, "
+        "`{driver_root}`, `{dev_root}` and `{hook}` for the paths on the host, `{driver_root_here}` and "
+        "`{dev_root_here}` for those here.",
     )
     cdi_specification: Path = Field(
         default=SPECIFICATION, description="The file that is replaced by what they wrote."

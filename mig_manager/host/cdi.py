@@ -13,34 +13,27 @@ from mig_manager.host.commands import CommandError, run
 SPECIFICATION = Path("/var/run/cdi/management.nvidia.com-gpu.yaml")
 
 COMMANDS = (
-    ("nvidia-ctk", "system", "create-device-nodes", "--control-devices", "--dev-root={dev_root_here}"),
     (
+        "chroot",
+        "{host}",
         "nvidia-ctk",
         "cdi",
         "generate",
         "--mode=management",
         "--vendor=management.nvidia.com",
         "--class=gpu",
-        "--driver-root={driver_root_here}",
-        "--dev-root={dev_root_here}",
+        "--driver-root={driver_root}",
+        "--dev-root={dev_root}",
         "--nvidia-cdi-hook-path={hook}",
-        "--output={output}",
-    ),
-    (
-        "nvidia-ctk",
-        "cdi",
-        "transform",
-        "root",
-        "--from={driver_root_here}",
-        "--to={driver_root}",
-        "--input={output}",
         "--output={output}",
     ),
 )
 """What makes the specification that privileged management containers, such as the operands', run with.
 
-In the commands stand, besides `{output}`: `{driver_root_here}` and `{dev_root_here}` for the roots as this
-container has them, `{driver_root}` and `{dev_root}` for the same as the host has them, `{hook}` for the path of
+By the host's own nvidia-ctk, which is of one version with the hook that the specification names; the directory of
+the specification has the same path there. In the commands stand, besides `{output}`: `{host}` for the host's root
+directory as this container has it, `{driver_root}` and `{dev_root}` for the roots as the host has them,
+`{driver_root_here}` and `{dev_root_here}` for the same as this container has them, `{hook}` for the path of
 nvidia-cdi-hook on the host.
 """
 

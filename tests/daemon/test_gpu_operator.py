@@ -7,6 +7,7 @@ NVIDIA/mig-parted v0.15, cmd/nvidia-mig-manager/main.go (variables, and booleans
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from mig_manager.daemon.settings import Settings, load_settings
 from mig_manager.simulation.resources import DEPLOYMENTS
 from mig_manager.simulation.workloads import NAMESPACE as WORKLOADS
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
+from tests.daemon.node import LAYOUTS, OPERATOR, ROOT, GpuNode
 from tests.daemon.roles import GPU_OPERATOR
 from tests.daemon.workloads import running, web
 
@@ -30,41 +31,65 @@ OURS = (
 """What the operator's DaemonSet does not set; nor does it tell the strategy, which is a label of the Node."""
 ENTRY_POINT = """\
 #!/bin/bash
+until [[ -f "$1" ]]; do sleep 0.1; done
 set -o allexport
+cat "$1"
 . "$1"
 export WITH_SHUTDOWN_HOST_GPU_CLIENTS=$IS_HOST_DRIVER
 exec nvidia-mig-manager
 """
+"""What the operator's script does, and needs in the image."""
+CHROOT = """\
+#!/bin/sh
+root=$1
+shift
+PATH=$root/usr/local/nvidia/toolkit:$PATH exec "$@"
+"""
+"""As `chroot` with the PATH of the image, for those who are not root."""
 TOOLKIT = """\
 #!/bin/sh
 for each in "$@"; do
-  case "$each" in --output=*) echo "$@" >> "${each#--output=}" ;; esac
+  case "$each" in --output=*) echo "$0 $@" > "${each#--output=}" ;; esac
 done
 """
+IN_A_CONTAINER = """\
+IS_HOST_DRIVER=false
+NVIDIA_DRIVER_ROOT=/run/nvidia/driver
+DRIVER_ROOT_CTR_PATH=/driver-root
+NVIDIA_DEV_ROOT=/
+DEV_ROOT_CTR_PATH={host}
+"""
+ON_THE_HOST = """\
+IS_HOST_DRIVER=true
+NVIDIA_DRIVER_ROOT=/
+DRIVER_ROOT_CTR_PATH=/host
+NVIDIA_DEV_ROOT=/
+DEV_ROOT_CTR_PATH=/host
+"""
+"""What the operator's validator writes to /run/nvidia/validations/driver-ready."""
+
+
+def write_program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
 
 
 def started_by_the_operator(node: GpuNode, directory: Path) -> Path:
-    """Start the daemon; gives the CDI specification."""
+    """Start the daemon, whose driver gets ready a moment later; gives the CDI specification."""
     programs = directory / "bin"
-    programs.mkdir()
-    for name, text in (
-        ("nvidia-mig-manager", f'#!/bin/sh\nexec {sys.executable} -m mig_manager.daemon "$@"\n'),
-        ("nvidia-ctk", TOOLKIT),
-        ("entrypoint.sh", ENTRY_POINT),
-    ):
-        (programs / name).write_text(text)
-        (programs / name).chmod(0o755)
-    ready = directory / "driver-ready"
-    ready.write_text(
-        "IS_HOST_DRIVER=false\nNVIDIA_DRIVER_ROOT=/run/nvidia/driver\n"
-        f"DRIVER_ROOT_CTR_PATH={directory / 'driver-root'}\n"
-        f"NVIDIA_DEV_ROOT=/\nDEV_ROOT_CTR_PATH={node.cluster.host}\n"
+    write_program(
+        programs / "nvidia-mig-manager", f'#!/bin/sh\nexec {sys.executable} -m mig_manager.daemon "$@"\n'
     )
+    write_program(programs / "chroot", CHROOT)
+    write_program(programs / "entrypoint.sh", ENTRY_POINT)
+    write_program(node.cluster.host / "usr/local/nvidia/toolkit/nvidia-ctk", TOOLKIT)
     layouts = directory / "config.yaml"
     layouts.write_text(LAYOUTS)
     clients = directory / "clients.yaml"
     clients.write_text("version: v1\nsystemd-services:\n  - nvidia-dcgm.service\n")
     specification = directory / "cdi.yaml"
+    ready = directory / "driver-ready"
     node.start(
         command=[programs / "entrypoint.sh", ready],
         PATH=f"{programs}:/usr/bin:/bin",
@@ -78,6 +103,9 @@ def started_by_the_operator(node: GpuNode, directory: Path) -> Path:
         MIG_MANAGER_RETRY_LONGEST="0.6",
         **dict.fromkeys(OURS, ""),
     )
+    written = directory / "driver-ready.new"
+    written.write_text(IN_A_CONTAINER.format(host=node.cluster.host))
+    written.replace(ready)
     return specification
 
 
@@ -99,8 +127,9 @@ def test_it_changes_gpus_with_the_role_of_the_operator_and_drains_nobody(
     assert node.instances == [SMALL, SMALL]
     assert node.allocatable == {"mig-1g.10gb": 14}
     assert node.clients_run
-    roots = f"--from={tmp_path / 'driver-root'} --to=/run/nvidia/driver"
-    assert roots in specification.read_text()
+    made = specification.read_text()
+    assert made.startswith(f"{node.cluster.host}/usr/local/nvidia/toolkit/nvidia-ctk cdi generate ")
+    assert "--driver-root=/run/nvidia/driver --dev-root=/ " in made
     assert denied(node) == frozenset()
     node.eventually(lambda: "Event Applied (only logged): small" in node.logged(), "the end in the log")
     for lacking in (
@@ -152,6 +181,24 @@ def settings_of(monkeypatch: pytest.MonkeyPatch, **environment: str) -> Settings
     for name, value in {"NODE_NAME": "gpu-1", **environment}.items():
         monkeypatch.setenv(name, value)
     return load_settings()
+
+
+def test_with_the_hosts_own_driver_its_units_are_stopped(tmp_path: Path) -> None:
+    """The entry point with what the validator writes there; what the daemon would make of it is shown."""
+    shown = "with_shutdown_host_gpu_clients driver_root host_driver_root dev_root host_dev_root"
+    script = (
+        "from mig_manager.daemon.settings import load_settings\n"
+        f"settings = load_settings()\nprint(*(getattr(settings, each) for each in '{shown}'.split()))\n"
+    )
+    write_program(tmp_path / "nvidia-mig-manager", f"#!{sys.executable}\n{script}")
+    write_program(tmp_path / "entrypoint.sh", ENTRY_POINT)
+    ready = tmp_path / "driver-ready"
+    ready.write_text(ON_THE_HOST)
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "NODE_NAME": "gpu-1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [tmp_path / "entrypoint.sh", ready], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "True /host / /host /"
 
 
 @pytest.mark.parametrize("name", NVIDIAS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from mig_manager.host.cdi import COMMANDS, refresh_cdi
 
 VALUES = {
+    "host": "/host",
     "driver_root_here": "/driver-root",
     "driver_root": "/run/nvidia/driver",
     "dev_root_here": "/host",
@@ -71,16 +73,42 @@ def test_a_command_that_is_not_there_and_a_directory_that_cannot_be_made_are_tol
     assert "No CDI specification can be written" in problem
 
 
-def test_the_default_commands_leave_nothing_unfilled(specification: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    program = tmp_path / "nvidia-ctk"
-    program.write_text(
-        f'#!/bin/sh\necho "$@" >> {log}\nfor a; do case $a in --output=*) echo x > ${{a#--output=}};; esac; done\n'
-    )
-    program.chmod(0o755)
-    commands = [(str(program), *command[1:]) for command in COMMANDS]
-    assert refresh_cdi(commands, specification, VALUES, timeout_s=10) == ()
-    text = log.read_text()
-    assert "{" not in text
-    assert "--dev-root=/host" in text.splitlines()[0]
-    assert "--from=/driver-root --to=/run/nvidia/driver" in text.splitlines()[2]
+TOOLKIT = """\
+#!/bin/sh
+echo "$0 $@" >> {log}
+for each; do case $each in --output=*) echo made > "${{each#--output=}}";; esac; done
+"""
+
+
+def test_by_default_the_toolkit_of_the_host_is_asked_with_the_paths_of_the_host(
+    specification: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, chroot = tmp_path / "log", tmp_path / "bin/chroot"
+    chroot.parent.mkdir()
+    chroot.write_text(TOOLKIT.format(log=log))
+    chroot.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{chroot.parent}:/usr/bin:/bin")
+    assert refresh_cdi(COMMANDS, specification, VALUES, timeout_s=10) == ()
+    (asked,) = log.read_text().splitlines()
+    assert asked.startswith(f"{chroot} /host nvidia-ctk cdi generate --mode=management ")
+    assert "--driver-root=/run/nvidia/driver --dev-root=/ " in asked
+    assert f"--nvidia-cdi-hook-path={VALUES['hook']} --output={specification.parent}/" in asked
+    assert "{" not in asked
+    assert specification.read_text() == "made\n"
+
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="only root may chroot")
+
+
+@pytest.mark.parametrize(
+    ("host", "told"),
+    [
+        pytest.param("/", "nvidia-ctk", marks=ROOT_ONLY, id="no toolkit"),
+        pytest.param("/no/host", "/no/host", id="no mount"),
+    ],
+)
+def test_a_host_without_toolkit_or_mount_is_told(specification: Path, host: str, told: str) -> None:
+    (problem,) = refresh_cdi(COMMANDS, specification, {**VALUES, "host": host}, timeout_s=10)
+    assert f"{specification} is as it was before: a command failed with exit status 12" in problem
+    assert told in problem.partition(" (")[0]
+    assert specification.read_text() == "old"

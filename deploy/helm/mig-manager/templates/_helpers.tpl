@@ -68,11 +68,6 @@ operandsFile: /etc/mig-manager/operands.yaml
 gpuClientsFile: /etc/mig-manager/host-clients.yaml
 withShutdownHostGpuClients: true
 {{- end }}
-{{- if .Values.settings.cdiEnabled }}
-cdiCommands:
-  - [chroot, /host, nvidia-ctk, cdi, generate, --mode=management, --vendor=management.nvidia.com, --class=gpu,
-     "--driver-root={driver_root}", "--dev-root={dev_root}", "--nvidia-cdi-hook-path={hook}", "--output={output}"]
-{{- end }}
 {{- end }}
 
 {{- /* The settings as environment variables; those of the values win over what is implied. */}}
