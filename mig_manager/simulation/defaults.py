@@ -10,6 +10,7 @@ from mig_manager.simulation.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     EVENTS,
+    JOBS,
     NAMESPACES,
     NODES,
     POD_DISRUPTION_BUDGETS,
@@ -49,6 +50,10 @@ def with_defaults(resource: Resource, obj: Object) -> Object:
         _workload(resource, obj.setdefault("spec", {}))
         counts = {DAEMON_SETS: _DAEMON_COUNTS, REPLICA_SETS: ("replicas",)}.get(resource, ())
         _fill(obj.setdefault("status", {}), dict.fromkeys(counts, 0))
+    elif resource == JOBS:
+        spec = obj.setdefault("spec", {})
+        _fill(spec, {"backoffLimit": 6, "completions": 1, "parallelism": 1, "completionMode": "NonIndexed"})
+        _pod_spec(spec.setdefault("template", {}).setdefault("spec", {}))
     elif resource == POD_DISRUPTION_BUDGETS:
         obj.setdefault("spec", {})
         _fill(obj.setdefault("status", {}), dict.fromkeys(_BUDGET_COUNTS, 0))

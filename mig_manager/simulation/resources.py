@@ -18,6 +18,7 @@ NEW_EVENTS = Resource("events.k8s.io", "v1", "events", "Event", True, "event", (
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", True, "daemonset", ("ds",))
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", True, "deployment", ("deploy",))
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", True, "replicaset", ("rs",))
+JOBS = Resource("batch", "v1", "jobs", "Job", True, "job")
 CONTROLLER_REVISIONS = Resource(
     "apps", "v1", "controllerrevisions", "ControllerRevision", True, "controllerrevision"
 )
@@ -59,6 +60,7 @@ RESOURCES: tuple[Resource, ...] = (
     DAEMON_SETS,
     DEPLOYMENTS,
     REPLICA_SETS,
+    JOBS,
     CONTROLLER_REVISIONS,
     POD_DISRUPTION_BUDGETS,
     LEASES,
@@ -114,11 +116,12 @@ SUBRESOURCES: Mapping[Resource, tuple[str, ...]] = {
     DAEMON_SETS: ("status",),
     DEPLOYMENTS: ("status", "scale"),
     REPLICA_SETS: ("status", "scale"),
+    JOBS: ("status",),
     POD_DISRUPTION_BUDGETS: ("status",),
     RESOURCE_CLAIMS: ("status",),
 }
 
-WITH_GENERATION = frozenset({DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, POD_DISRUPTION_BUDGETS, PODS})
+WITH_GENERATION = frozenset({DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, JOBS, POD_DISRUPTION_BUDGETS, PODS})
 """Kinds whose `metadata.generation` counts the changes of `spec`."""
 
 _BY_PATH = {(each.group, each.version, each.plural): each for each in (*RESOURCES, *REVIEWS)}

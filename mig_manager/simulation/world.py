@@ -25,6 +25,7 @@ from mig_manager.simulation.delays import Delays
 from mig_manager.simulation.examples import layout_file, workloads
 from mig_manager.simulation.gpus import SimulatedGpus
 from mig_manager.simulation.loop import Loop
+from mig_manager.simulation.node.containers import Programs
 from mig_manager.simulation.node.hardware import Hardware
 from mig_manager.simulation.node.kubelet import Kubelet
 from mig_manager.simulation.node.podresources import PodResourcesServer, answers_of
@@ -79,6 +80,7 @@ class SimulatedCluster:
         grants: Sequence[Grant] | None = None,
         admit: Admit | None = None,
         control_plane: Path | None = None,
+        programs: Programs | None = None,
     ) -> None:
         """State files and the kubeconfig go into `directory`.
 
@@ -89,7 +91,8 @@ class SimulatedCluster:
         `pod_resources`: the kubelet serves them, on a socket in `pod-resources/`; `gpu_options`: see
         GpuOptions; `grants`: what the daemon's service account may do, enforced by the API server;
         None: everything; `admit`: who is asked about each change besides; `control_plane`: kubeconfig of another
-        program that is to be API server, controllers and scheduler, so that the node alone is simulated.
+        program that is to be API server, controllers and scheduler, so that the node alone is simulated;
+        `programs`: what containers run beside the operands.
 
         Raises:
             MigManagerError: `gpus` cannot be read.
@@ -130,7 +133,7 @@ class SimulatedCluster:
             self._loop,
             name=node,
             delays=self.delays,
-            programs=PROGRAMS,
+            programs={**PROGRAMS, **(programs or {})},
             labels=node_labels(mig_capable=capable, dra=dra),
         )
         self.pod_resources = PodResourcesServer(answers_of(self.kubelet), _socket(directory))

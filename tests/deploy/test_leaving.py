@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,10 @@ from mig_manager.cluster.operands import PAUSED
 from mig_manager.simulation.api.authorization import ADMIN, User, stored_rbac
 from mig_manager.simulation.api.grants import Grant, grant
 from mig_manager.simulation.apiserver import ApiServer
+from mig_manager.simulation.control.jobs import has_ended
+from mig_manager.simulation.node.processes import RealProcess
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.resources import DAEMON_SETS, NODES
+from mig_manager.simulation.resources import DAEMON_SETS, JOBS, NODES, of_object
 from mig_manager.simulation.store import MemoryStore
 from mig_manager.simulation.world import NAMESPACE
 from tests.cli.conftest import Cli
@@ -27,6 +31,8 @@ CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 DEPLOY = "nvidia.com/gpu.deploy."
 STATE = "nvidia.com/mig.config.state"
 CLEANUP = "mig-manager-cleanup"
+HOOK = "helm.sh/hook"
+PRE_DELETE = "pre-delete"
 
 
 def grants() -> list[Grant]:
@@ -139,7 +145,9 @@ def test_a_node_that_is_not_there_is_named(cli: Cli, server: ApiServer) -> None:
 @pytest.fixture
 def gpu_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuNode]:
     """A node with layout `small`, and a DaemonSet as the chart makes it; KUBECONFIG is that of an administrator."""
-    with GpuNode(tmp_path) as made:
+    command = (sys.executable, "-m", "mig_manager.cli.main")
+    programs = {"mig-manager": partial(RealProcess, command, tmp_path / "kubeconfig")}
+    with GpuNode(tmp_path, programs=programs) as made:
         made.start()
         made.becomes("small")
         plain = daemon_set()
@@ -188,16 +196,55 @@ def _end_with_the_pod(node: GpuNode) -> None:
     node.terminate()
 
 
-def test_what_a_killed_daemon_left_is_put_back(cli: Cli, gpu_node: GpuNode) -> None:
+def run_hook(node: GpuNode) -> str:
+    """Do what `helm uninstall` does with the pre-delete hook that the chart renders; gives what its pod has said."""
+    store = node.cluster.store
+    hook = sorted(
+        (each for each in render({"cleanup": {"wait": 0}}) if PRE_DELETE in notes(each).get(HOOK, "")),
+        key=lambda each: int(notes(each).get(f"{HOOK}-weight", 0)),
+    )
+    assert [each["kind"] for each in hook][-1] == "Job"
+    for each in hook:
+        resource = of_object(each)
+        assert resource is not None
+        store.create(resource, each)
+    job = hook[-1]["metadata"]
+
+    def ended() -> Object | None:
+        found = store.get(JOBS, job["namespace"], job["name"])
+        return found if found and has_ended(found) else None
+
+    assert node.wait(ended, "the end of the Job")["status"]["succeeded"] == 1
+    (pod,) = (each for each in node.pods(NAMESPACE).values() if owned_by_job(each))
+    said: str = pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
+    for each in reversed(hook):
+        resource = of_object(each)
+        assert resource is not None
+        assert "hook-succeeded" in notes(each)[f"{HOOK}-delete-policy"]
+        store.delete(resource, each["metadata"].get("namespace"), each["metadata"]["name"])
+    return said
+
+
+def notes(obj: Object) -> dict[str, str]:
+    found: dict[str, str] = obj["metadata"].get("annotations") or {}
+    return found
+
+
+def owned_by_job(pod: Object) -> bool:
+    return [each["kind"] for each in pod["metadata"].get("ownerReferences", ())] == ["Job"]
+
+
+def test_the_hook_of_an_uninstall_puts_back_what_a_killed_daemon_left(gpu_node: GpuNode) -> None:
     gpu_node.cluster.gpus.latency(**{CREATE: 0.2})
     gpu_node.label("balanced")
     gpu_node.eventually(lambda: bool(gpu_node.cluster.gpus.calls(changes=True)), "the change")
     gpu_node.kill()
     assert gpu_node.cordoned
     assert not gpu_node.clients_run
-    arguments = [each.replace("--wait=20", "--wait=0") for each in arguments_of_the_job()]
-    ended = cli(*arguments)
-    assert ended.code == 0
-    assert "gpu-node-1: uncordoned, GPU clients resumed: " in ended.out
-    assert "gpu-node-1: a run was broken off" in ended.err
+    said = run_hook(gpu_node)
+    assert "gpu-node-1: uncordoned, GPU clients resumed: " in said
+    assert "gpu-node-1: a run was broken off" in said
+    gpu_node.wait(lambda: not gpu_node.pods(NAMESPACE), "the end of the Job's pod")
     in_order(gpu_node)
+    account = User.service_account(NAMESPACE, CLEANUP)
+    assert gpu_node.cluster.api.requests.denied(account.name) == frozenset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mig_manager.simulation.control.claims import ResourceClaims
 from mig_manager.simulation.control.daemonsets import DaemonSets
+from mig_manager.simulation.control.jobs import Jobs
 from mig_manager.simulation.control.replicas import Deployments, ReplicaSets
 from mig_manager.simulation.control.scheduler import UNSCHEDULABLE_TAINT, Scheduler
 from mig_manager.simulation.loop import Loop, Wake
@@ -22,6 +23,7 @@ class Controllers:
             DaemonSets(store, loop, delay=delay),
             Deployments(store, loop, delay=delay),
             ReplicaSets(store, loop, delay=delay),
+            Jobs(store, loop, delay=delay),
             ResourceClaims(store, loop, delay=delay),
             Scheduler(store, loop, delay=delay),
         )

@@ -7,9 +7,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import yaml
-
-from mig_manager.cluster.client import Api, object_path
+from mig_manager.cluster.client import Api
+from mig_manager.simulation.accounts import write_account_kubeconfig
 from mig_manager.simulation.apiserver import ApiServer
 from mig_manager.simulation.control.plane import Access, NotSimulatedError
 from mig_manager.simulation.objects import Change, Object, Resource
@@ -22,6 +21,7 @@ from mig_manager.simulation.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     EVENTS,
+    JOBS,
     LEASES,
     NAMESPACES,
     NODES,
@@ -44,6 +44,7 @@ _CONTENT = (
     DAEMON_SETS,
     DEPLOYMENTS,
     REPLICA_SETS,
+    JOBS,
     PODS,
     RESOURCE_CLAIMS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -99,7 +100,8 @@ class ForeignControlPlane:
                     self.make_namespace(granted.namespace)
             self._remove_grants()
             self._access.give(self.store)
-            self._write_daemon_kubeconfig()
+            account = (self._access.namespace, self._access.account)
+            write_account_kubeconfig(self._api, self._kubeconfig, self._access.daemon, *account)
         self.store.start()
 
     def make_namespace(self, name: str, *accounts: str) -> None:
@@ -168,14 +170,6 @@ class ForeignControlPlane:
         for each in self.store.list(EVENTS, "default")[0]:
             if each["involvedObject"].get("name") == name:
                 self.store.delete(EVENTS, "default", each["metadata"]["name"])
-
-    def _write_daemon_kubeconfig(self) -> None:
-        """The administrator's, with a token of the service account."""
-        path = object_path("serviceaccounts", self._access.account, namespace=self._access.namespace)
-        token = self._api.create(f"{path}/token", {"spec": {}})["status"]["token"]
-        config = yaml.safe_load(self._kubeconfig.read_text())
-        config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
-        self._access.daemon.write_text(yaml.safe_dump(config))
 
 
 def _without_finalizers(obj: Object) -> Object | None:

@@ -87,6 +87,11 @@ class Run:
         self.environment: Mapping[str, str] = {
             each["name"]: each.get("value", "") for each in container.spec.get("env") or []
         }
+        self.arguments: Sequence[str] = [
+            *(container.spec.get("command") or [])[1:],
+            *(container.spec.get("args") or []),
+        ]
+        """What comes after the first word of its command."""
         self._container = container
         self._timers: list[Timer] = []
 
