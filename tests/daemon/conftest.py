@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mig_manager.simulation.control.plane import NotSimulatedError
-from tests.daemon.node import GpuNode
+from tests.daemon.node import GpuNode, node_lifetime
 
 MakeNode = Callable[..., GpuNode]
 
@@ -53,7 +53,7 @@ def node(make_node: MakeNode) -> GpuNode:
     return made
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope=node_lifetime)
 def used_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuNode]:
     """A node that the tests of a module share; `made_as_new` undoes what each has done to it."""
     with GpuNode(tmp_path_factory.mktemp("node")) as made:

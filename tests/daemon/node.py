@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
+
+import pytest
 
 from mig_manager.cluster.operands import PAUSED
 from mig_manager.simulation.api.faults import Request
@@ -67,6 +69,11 @@ def real_control_plane() -> Path | None:
     """The administrator's kubeconfig of a control plane without nodes, on which the tests are to run."""
     named = os.environ.get(_REAL)
     return None if named is None else Path(named)
+
+
+def node_lifetime(fixture_name: str, config: pytest.Config) -> Literal["function", "module"]:
+    """The scope of a node that the tests of a module share; a real control plane has only one node at a time."""
+    return "module" if real_control_plane() is None else "function"
 
 
 class GpuNode:

@@ -9,7 +9,7 @@ import pytest
 from mig_manager.simulation.resources import DEPLOYMENTS
 from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import STATE, GpuNode
+from tests.daemon.node import STATE, GpuNode, node_lifetime
 from tests.daemon.workloads import by_hand, web
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
@@ -146,6 +146,6 @@ def test_what_is_removed_from_the_node_by_hand_comes_back_and_nothing_is_touched
     assert made.cluster.gpus.calls() == []
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope=node_lifetime)
 def made(used_node: GpuNode) -> GpuNode:
     return small(used_node)

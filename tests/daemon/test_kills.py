@@ -16,7 +16,7 @@ import pytest
 from mig_manager.simulation.api.faults import Fault, How
 from mig_manager.simulation.resources import DEPLOYMENTS
 from mig_manager.simulation.workloads import deployment, pod_spec
-from tests.daemon.node import GpuNode
+from tests.daemon.node import GpuNode, node_lifetime
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 LOOKS = {"small": ([SMALL, SMALL], {"mig-1g.10gb": 14}), "all-disabled": ([["off"], ["off"]], {"gpu": 2})}
@@ -31,7 +31,7 @@ NO_EVENTS = "^(?!.*/events)"
 Where = Literal["api", "gpu"]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope=node_lifetime)
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GpuNode]:
     """Two GPUs with persistence mode on, one of which a pod uses while MIG is off."""
     with GpuNode(tmp_path_factory.mktemp("node"), gpu_options={"persistence": True}) as node:

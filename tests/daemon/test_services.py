@@ -13,7 +13,7 @@ from pynvml import NVML_ERROR_UNKNOWN
 from mig_manager.simulation.messagebus import MessageBus
 from mig_manager.simulation.resources import NODES
 from mig_manager.simulation.systemd import SimulatedSystemd, UnitFile
-from tests.daemon.node import GpuNode
+from tests.daemon.node import GpuNode, node_lifetime
 from tests.daemon.test_stopping import applying, end_quickly
 from tests.daemon.workloads import QUICK, made_as_new
 from tests.requirements import need_dbus
@@ -72,7 +72,7 @@ class Host:
             self._held = None
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope=node_lifetime)
 def shared_host() -> Iterator[Host]:
     need_dbus()
     with (
