@@ -90,7 +90,7 @@ def validate(
         ),
     ] = None,
 ) -> None:
-    """Check layout files: the format, the profiles, and whether every layout fits the given nodes.
+    """Check layout files: are they right, and do they fit?
 
     Exits with 0 where there is no error, else with 2. Warnings are no errors.
     """

@@ -84,7 +84,7 @@ def test_what_some_known_or_unknown_model_may_take_is_let_pass(devices: str, fil
             "1g.10gb: 7",
             "device-filter: [0x20B510DE, 0x20B010DE], ",
             Reason.IMPOSSIBLE_LAYOUT,
-            "NVIDIA A100-SXM4-40GB can't hold 7x1g.10gb: ",
+            "NVIDIA A100-SXM4-40GB can't hold 7x1g.10gb; ",
         ),
     ],
 )
