@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Modules are compiled once, by the first process that loads them: the tests start many.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test e2e check format docs manifests lock image bench clean
+.PHONY: demo test e2e check format docs site manifests lock image bench clean
 
 demo: $(STAMP)
 	$(BIN)/mig-manager demo
@@ -35,6 +35,11 @@ format: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python docs/generate.py
+
+# The documentation as a site, in build/site; a link that leads nowhere is an error.
+site: $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/mkdocs build --strict --quiet
 
 # What comes from the settings and from the Helm chart: parts of the chart, and the plain manifests.
 manifests: $(STAMP)
