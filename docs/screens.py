@@ -115,15 +115,6 @@ def profiles() -> str:
     )
 
 
-def validate() -> str:
-    """`mig-manager validate`."""
-    arguments = ["--gpus", "2xA30", "--gpus", "4xA100-SXM4-80GB", "--gpus", "8xH200"]
-    output = shown(_MAIN, ["validate", str(LAYOUTS), *arguments])
-    return screen(
-        "mig-manager validate", [(" ".join(["mig-manager validate layouts.yaml", *arguments]), output)]
-    )
-
-
 def demo() -> str:
     """The second act of the demo; all five make a picture that is too long."""
     acts = re.split(r"\n(?=[^\n]*\d of 5)", shown(_MAIN, ["demo"]))
@@ -247,7 +238,6 @@ PICTURES: dict[str, Callable[[], str]] = {
     "run": run,
     "plan": plan,
     "profiles": profiles,
-    "validate": validate,
     "demo": demo,
     "kubectl-mig": kubectl_mig,
 }

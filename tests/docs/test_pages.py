@@ -74,6 +74,11 @@ def test_links_lead_somewhere_in_the_site(page: Path) -> None:
         assert target in there | copied | pictures, target
 
 
+def test_every_picture_is_shown_somewhere() -> None:
+    linked = {path for page in PAGES for path in links(page.read_text(), page.parent)}
+    assert set((DOCS / "screens").iterdir()) == {path for path in linked if path.suffix == ".svg"}
+
+
 def test_the_map_of_the_rooms_is_that_of_the_code() -> None:
     page = (DOCS / "architecture.md").read_text()
     package = DOCS.parent / "mig_manager"
