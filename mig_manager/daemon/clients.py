@@ -71,8 +71,12 @@ class GpuClients:
         self._plugins = with_role(site.operands, Role.DEVICE_PLUGIN)
         # The start-up taint may have kept it away so far.
         tainted = bool(without_taint(report.node, site.settings.startup_taint))
-        expected = tainted and any(labels.get(each.label or "") == "true" for each in self._plugins)
-        self._has_plugin = expected or self._is_here(self._plugins)
+        self._awaited = [
+            one
+            for one in self._plugins
+            if (tainted and labels.get(one.label or "") == "true") or self._is_here([one])
+        ]
+        """Device plugins that run here, or would if nothing kept them away."""
         self._has_dra_plugin = self._is_here(with_role(site.operands, Role.DRA_PLUGIN))
 
     def _is_here(self, operands: Sequence[Operand]) -> bool:
@@ -82,6 +86,17 @@ class GpuClients:
         if self._report.journal is not None:
             paused.update(self._report.journal.operands)
         return any(each.label in paused for each in operands) or bool(self._stopped_by(operands))
+
+    @property
+    def _has_plugin(self) -> bool:
+        """Whether a device plugin is to come back. Somebody may have switched it off, by its label, since the start."""
+        return self._is_awaited(self._resources.node or self._report.node)
+
+    def _is_awaited(self, node: Node) -> bool:
+        labels = node.meta.labels
+        return any(
+            one in self._unpaused or labels.get(one.label or "", "false") != "false" for one in self._awaited
+        )
 
     @property
     def away(self) -> bool:
@@ -187,6 +202,9 @@ class GpuClients:
             if not self._resources.seen(lambda node: self._offer(inventory, node), usual):
                 self._report.say(Phase.WAITING_FOR_RESOURCES)
                 self._resources.wait(lambda node: self._offer(inventory, node), deadline, fresh=True)
+            if not self._has_plugin:
+                logger.info("the device plugin was switched off meanwhile: resources are not waited for")
+                return
             shown = self._resources.node or self._report.node
             counts = counted(advertised(shown, self._site.settings.gpu_resources))
             logger.info("advertised after {}: {}", span(time.monotonic() - began), counts)
@@ -218,14 +236,18 @@ class GpuClients:
     def _shown_in_time(self, offer: Offer, *, fresh: bool) -> bool:
         patience = min(_PUT_BACK_PATIENCE, self._site.settings.resources_timeout)
         try:
-            self._resources.wait(lambda node: offer, Deadline.after(patience), fresh=fresh)
+            self._resources.wait(
+                lambda node: offer if self._is_awaited(node) else None, Deadline.after(patience), fresh=fresh
+            )
         except MigManagerError as error:
             logger.warning("{}", error.message)
             return False
         return True
 
     def _offer(self, inventory: Inventory, node: Node) -> Offer | None:
-        """What a plugin finds on such GPUs with the strategy that it has now; None where it would not start."""
+        """What a plugin finds on such GPUs with the strategy that it has now; None where it does not start."""
+        if not self._is_awaited(node):
+            return None
         strategy = strategy_of(node.meta.labels, self._site.settings.mig_strategy)
         try:
             counts = expected_resources(shapes_now(inventory), strategy)

@@ -16,6 +16,7 @@ from tests.daemon.conftest import MakeNode
 from tests.daemon.node import OPERATOR, GpuNode
 from tests.daemon.workloads import (
     QUICK,
+    break_plugin,
     guard,
     made_as_new,
     mark_stuck,
@@ -183,9 +184,17 @@ def test_a_deploy_label_that_somebody_sets_meanwhile_stays(make_node: MakeNode) 
     node.patch_node(labels={f"{DEPLOY}gpu-feature-discovery": "false"})  # While pods are drained.
     unguard(node)
     node.wait(lambda: node.labels.get(f"{DEPLOY}dcgm-exporter") == PAUSED, "the pause")
-    node.patch_node(labels={f"{DEPLOY}dcgm-exporter": "false"})  # While clients are away.
+    # While clients are away. Without the device plugin there is nothing to wait for.
+    node.patch_node(labels={f"{DEPLOY}dcgm-exporter": "false", f"{DEPLOY}device-plugin": "false"})
     mark_stuck(node, OPERATOR, name, None)
     assert node.ended("balanced")["state"] == "success"
     assert node.labels[f"{DEPLOY}gpu-feature-discovery"] == "false"
     assert node.labels[f"{DEPLOY}dcgm-exporter"] == "false"
-    assert node.labels[f"{DEPLOY}device-plugin"] == "true"
+    assert node.labels[f"{DEPLOY}device-plugin"] == "false"
+    break_plugin(node)
+    node.patch_node(labels={f"{DEPLOY}device-plugin": "true"})
+    node.wait(lambda: any("device-plugin" in each for each in node.pods(OPERATOR)), "the plugin's pod")
+    node.label("one-gpu")
+    node.wait(lambda: node.status.get("phase") == "ResumingOperands", "the wait for resources")
+    node.patch_node(labels={f"{DEPLOY}device-plugin": None})
+    assert node.ended("one-gpu")["state"] == "success"
