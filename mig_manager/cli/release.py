@@ -59,6 +59,14 @@ def release(
             "--startup-taint", metavar="KEY", help="The start-up taint, as MIG_MANAGER_STARTUP_TAINT."
         ),
     ] = "mig-manager/not-ready",
+    leases: Annotated[
+        str | None,
+        typer.Option(
+            "--leases",
+            metavar="NAMESPACE",
+            help="Where the Leases of fleet slots lie; by default in the namespace of --daemonset, else anywhere.",
+        ),
+    ] = None,
     kubeconfig: Annotated[
         Path | None,
         typer.Option(
@@ -69,7 +77,7 @@ def release(
 ) -> None:
     """Take mig-manager off Nodes: resume GPU clients that it paused, take off its cordon, taint and annotations.
 
-    The GPUs keep the layout that they have, and the label nvidia.com/mig.config stays.
+    Its slots in a fleet go, too. The GPUs keep the layout that they have, and the label nvidia.com/mig.config stays.
     """
     from mig_manager.cluster.client import Api
 
@@ -86,6 +94,7 @@ def release(
         if daemon_set is not None:
             _remove(api, namespace, name)
         _put_back(api, nodes, startup_taint)
+        _remove_leases(api, leases or namespace or None, nodes)
 
 
 def _usual_credentials() -> Path | None:
@@ -136,6 +145,19 @@ def _put_back(api: Api, nodes: Sequence[str] | None, startup_taint: str) -> None
             write(f"{name}: {', '.join(told.done)}\n")
         for each in told.remains:
             complain(f"{name}: {each}")
+
+
+def _remove_leases(api: Api, namespace: str | None, nodes: Sequence[str] | None) -> None:
+    from mig_manager.cluster.refusal import ApiError
+    from mig_manager.daemon.leaving import remove_leases
+
+    try:
+        removed = remove_leases(api, namespace, nodes)
+    except ApiError as error:
+        complain(f"Leases of fleet slots may be left (label mig-manager/lease): {error.message}")
+    else:
+        if removed:
+            write(f"Leases removed: {', '.join(removed)}\n")
 
 
 def _within(seconds: float, look: Callable[[], bool]) -> bool:

@@ -6,9 +6,11 @@ is left then is for its next start, which does not come once it is removed. Only
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from mig_manager.cluster.client import METADATA_LIST, Api, collection_path, object_path
+from mig_manager.cluster.leases import GROUP, ROLE_LABEL
 from mig_manager.cluster.node import NodeChange, NodeClient
 from mig_manager.cluster.objects import Node, NodeMeta
 from mig_manager.cluster.operands import PAUSED, resume
@@ -96,6 +98,35 @@ def daemon_set_is_gone(api: Api, namespace: str, name: str) -> bool:
 
 def _daemon_set(namespace: str, name: str) -> str:
     return object_path("daemonsets", name, namespace=namespace, group="apps/v1")
+
+
+def remove_leases(api: Api, namespace: str | None, nodes: Collection[str] | None) -> tuple[str, ...]:
+    """Delete the slots, and places in the queue, of those nodes (None: of all), in a namespace (None: in all).
+
+    Gives their namespaces and names. Raises ApiError.
+    """
+    path, selector = (
+        collection_path("leases", namespace=namespace, group=GROUP),
+        {"labelSelector": ROLE_LABEL},
+    )
+    removed = []
+    for lease in api.get(path, selector, deadline=Deadline.after(_PATIENCE))["items"]:
+        meta = lease["metadata"]
+        if nodes is not None and (lease.get("spec") or {}).get("holderIdentity") not in nodes:
+            continue
+        try:
+            api.delete(
+                object_path("leases", meta["name"], namespace=meta["namespace"], group=GROUP),
+                {"preconditions": {"uid": meta["uid"]}},
+                retry_conflict=False,
+                deadline=Deadline.after(_PATIENCE),
+            )
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+        else:
+            removed.append(f"{meta['namespace']}/{meta['name']}")
+    return tuple(removed)
 
 
 def put_back(api: Api, name: str, startup_taint: str) -> PutBack:

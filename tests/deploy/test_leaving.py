@@ -20,7 +20,7 @@ from mig_manager.simulation.apiserver import ApiServer
 from mig_manager.simulation.control.jobs import has_ended
 from mig_manager.simulation.node.processes import RealProcess
 from mig_manager.simulation.objects import Object
-from mig_manager.simulation.resources import DAEMON_SETS, JOBS, NODES, of_object
+from mig_manager.simulation.resources import DAEMON_SETS, JOBS, LEASES, NODES, of_object
 from mig_manager.simulation.store import MemoryStore
 from mig_manager.simulation.world import NAMESPACE
 from tests.cli.conftest import Cli
@@ -52,6 +52,12 @@ def journal(**more: Any) -> str:
 def node(name: str, labels: Object | None = None, annotations: Object | None = None, **spec: Any) -> Object:
     meta = {"name": name, "labels": labels or {}, "annotations": annotations or {}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": spec}
+
+
+def lease(name: str, holder: str, labels: Object) -> Object:
+    meta = {"name": name, "namespace": NAMESPACE, "labels": labels}
+    spec = {"holderIdentity": holder}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": meta, "spec": spec}
 
 
 @pytest.fixture
@@ -96,9 +102,17 @@ def test_only_what_is_ours_is_put_back(cli: Cli, server: ApiServer) -> None:
     store.create(NODES, node("new", wanted, taints=[taint]))
     store.create(NODES, node("of-others", {**wanted, **paused}, kept, unschedulable=True, taints=[other]))
     before = store.get(NODES, None, "of-others")
+    for name, holder in (("slot-0", "done"), ("place-new", "new"), ("slot-1", "a-node-that-is-gone")):
+        store.create(LEASES, lease(name, holder, {"mig-manager/lease": name.partition("-")[0]}))
+    store.create(LEASES, lease("of-others", "done", {}))
 
-    ended = cli("release", "--all")
+    one = cli("release", "new", "--leases", NAMESPACE)
+    assert one.out == (f"new: taint mig-manager/not-ready taken off\nLeases removed: {NAMESPACE}/place-new\n")
+    everywhere = cli("release", "done")
+    assert "Leases of fleet slots may be left (label mig-manager/lease): " in everywhere.err
+    ended = cli("release", "--all", "--leases", NAMESPACE)
     assert ended.code == 0, ended.err
+    assert [each["metadata"]["name"] for each in store.list(LEASES)[0]] == ["of-others"]
     assert "broken-off: taint mig-manager/not-ready taken off, uncordoned, GPU clients resumed: " in ended.out
     assert "broken-off: start on the host: systemctl start b.service a.service" in ended.err
     assert "of-a-newer-version: the journal cannot be read" in ended.err
@@ -117,7 +131,7 @@ def test_only_what_is_ours_is_put_back(cli: Cli, server: ApiServer) -> None:
     assert seen("new") == (wanted, {}, {})
     assert store.get(NODES, None, "of-others") == before
 
-    again = cli("release", "--all")
+    again = cli("release", "--all", "--leases", NAMESPACE)
     assert (again.code, again.out, again.err) == (0, "", "")
 
 
