@@ -24,9 +24,7 @@ def documents(*files: Path) -> list[Object]:
 
 def rbac_files(*components: str) -> list[Path]:
     """The files that grant what every installation needs, and what these components do."""
-    base = [
-        DEPLOY / "rbac" / name for name in ("clusterrole.yaml", "role.yaml", "events.yaml", "bindings.yaml")
-    ]
+    base = [DEPLOY / "rbac" / name for name in ("clusterrole.yaml", "role.yaml", "bindings.yaml")]
     return [*base, *(DEPLOY / "rbac" / each / "rules.yaml" for each in components)]
 
 

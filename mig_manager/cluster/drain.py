@@ -100,6 +100,7 @@ def drain(
     signal: Signal,
     *,
     hindered: Callable[[str], None] = lambda obstacle: None,
+    evicted: Callable[[Pod], None] = lambda pod: None,
     released: Callable[[Pod], bool] = _not_released,
     answered: Callable[[bool], None] = lambda goes: None,
 ) -> DrainReport:
@@ -107,7 +108,8 @@ def drain(
 
     `victims` gives the pods that are in the way now; it is asked again whenever the pods of the node change,
     so pods that appear meanwhile are drained too. A pod is gone when `pods` has no object with its uid.
-    `hindered` is told in words, once each, what an eviction has to wait for. `released` is asked about a pod
+    `hindered` is told in words, once each, what an eviction has to wait for; `evicted`, in other threads, which pods
+    were made to go. `released` is asked about a pod
     that was told to end and is still there when its time is over: whether it holds no device any more, so that
     only the API still shows it. `answered` is told, in other threads, of each pod that is told to go (True), and of
     each refusal (False), dry runs included.
@@ -121,7 +123,9 @@ def drain(
         return DrainReport((), tuple(victims()))
     pool = ThreadPoolExecutor(options.parallel, thread_name_prefix="drain")
     try:
-        return _Drain(api, pods, victims, options, signal, pool, hindered, released, answered).run()
+        return _Drain(
+            api, pods, victims, options, signal, pool, hindered, evicted, released, answered
+        ).run()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -192,6 +196,7 @@ class _Drain:
         signal: Signal,
         pool: ThreadPoolExecutor,
         hindered: Callable[[str], None],
+        evicted: Callable[[Pod], None],
         released: Callable[[Pod], bool],
         answered: Callable[[bool], None],
     ) -> None:
@@ -202,6 +207,7 @@ class _Drain:
         self._signal = signal
         self._pool = pool
         self._hindered = hindered
+        self._evicted = evicted
         self._released = released
         self._answered = answered
         self._set_aside: set[str] = set()
@@ -312,6 +318,8 @@ class _Drain:
             refusal = evict(self._api, pod, grace_s=self._options.grace_s, rehearsal=rehearsal)
         if refusal is not None or not rehearsal:
             self._answered(refusal is None)
+        if refusal is None and not rehearsal:
+            self._evicted(pod)
         return refusal
 
     def _give_up_in_time(self) -> None:

@@ -194,8 +194,10 @@ class Agent:
         journal = Journal.from_annotations(meta.annotations)
         started = now() if journal is None else journal.started_at
         run = run_id(meta.uid, started)
+        self._site.events.run = run
         with lines_of_run(run, lambda: self._run.phase if self._run is not None else ""):
             self._carry_out(meta, layout, started, run)
+        self._site.events.run = ""
 
     def _carry_out(self, meta: NodeMeta, layout: str, started: str, name: str) -> None:
         """A run, and what is remembered of it; `name`: its id."""

@@ -72,6 +72,9 @@ def _needs(settings: Settings) -> Iterator[Need]:
     elif settings.drain_mode == "delete":
         yield Need(_DELETE_PODS, "GPU pods are not deleted: the drain mode is off")
     yield Need(_EVENTS, "Events are only logged")
+    yield Need(_COUNT_EVENTS, "an Event that comes again is made anew", implied_by=_EVENTS)
+    if settings.drain_mode in ("evict", "delete"):
+        yield Need(_POD_EVENTS, "pods that have to go are not told why in an Event", implied_by=_EVENTS)
     if settings.remove_stale_resources:
         stale = Permission("patch", "nodes/status", name=node)
         yield Need(stale, "resources of former layouts stay on the Node with 0")
@@ -110,6 +113,8 @@ _WATCH_PODS = Permission("watch", "pods")
 _EVICT = Permission("create", "pods/eviction")
 _DELETE_PODS = Permission("delete", "pods")
 _EVENTS = Permission("create", "events", namespace="default")
+_COUNT_EVENTS = Permission("patch", "events", namespace="default")
+_POD_EVENTS = Permission("create", "events")
 _NOTHING = "nothing can be done on this node"
 _NO_CHANGE = "no GPU of this node can be changed"
 _FEW_PODS = "of pods outside the namespace of the GPU clients only those are known that the kubelet lists"
@@ -200,6 +205,8 @@ class Permissions:
         new = missing - self._missing
         self._missing = missing
         self._events.mute(_EVENTS in missing)
+        self._events.counting = _COUNT_EVENTS not in missing
+        self._events.on_pods = _POD_EVENTS not in missing
         if new:
             self._tell(new)
 

@@ -109,6 +109,13 @@ class Tenants:
             return self._together(self._on_gpus(), plan)
         return self._losing(plan, inventory)
 
+    def devices_of(self, pod: Pod) -> frozenset[str]:
+        """UUIDs of what the pod holds; empty where nobody knows."""
+        allocations = self._allocations() or ()
+        return held_devices(
+            one for one in allocations if (one.namespace, one.name) == (pod.namespace, pod.name)
+        )
+
     def name_of(self, uid: str) -> str | None:
         """Namespace and name of a pod of this node; None where there is none with that UID."""
         pod = self._pods.objects.get(uid)
@@ -119,6 +126,7 @@ class Tenants:
         plan: NodePlan,
         inventory: Inventory,
         hindered: Callable[[str], None],
+        evicted: Callable[[Pod], None],
         *,
         everyone: bool = False,
     ) -> Sequence[Pod]:
@@ -145,6 +153,7 @@ class Tenants:
             drain_options(self._site),
             self._site.signal,
             hindered=hindered,
+            evicted=evicted,
             released=lambda pod: self._released(pod, plan),
             answered=lambda goes: self._site.counts.add(PODS_EVICTED if goes else EVICTION_RETRIES),
         ).gone

@@ -28,7 +28,11 @@ from mig_manager.daemon.words import span
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.holders import Holder, in_words
 from mig_manager.layouts.layout import GpuIdentity
+from mig_manager.planning.explain import gpu_numbers
 from mig_manager.planning.plan import NodePlan
+
+EVICTED = "EvictedForRepartition"
+"""Reason of the Event on a pod that has to go."""
 
 _MOST_MOVES = 3
 """Times that a run plans anew because devices changed their users; then it waits for them to let go."""
@@ -114,10 +118,32 @@ class Way:
         logger.info("in the way, and made to leave: {}", name_pods(pods))
         began = time.monotonic()
         with self._interrupts.free_to_start_over():
-            gone = self.tenants.leave(plan, inventory, self._hindered, everyone=everyone)
+            gone = self.tenants.leave(
+                plan, inventory, self._hindered, self._evicted(pods, everyone), everyone=everyone
+            )
         if gone:
             logger.info("gone after {}: {}", span(time.monotonic() - began), name_pods(gone))
             self._report.event("Drained", f"gone: {name_pods(gone)}")
+
+    def _evicted(self, pods: Sequence[Pod], everyone: bool) -> Callable[[Pod], None]:
+        """What tells a pod why it has to go; of those that come later only the plan is known."""
+        plan, inventory, layout = self._gpus.planned, self._gpus.last, self._report.wish.layout
+        how = "deleted" if self._site.settings.drain_mode == "delete" else "evicted"
+        held = {pod.uid: self.tenants.devices_of(pod) for pod in pods}
+        changed = [gpu.gpu.index for gpu in plan.gpus if gpu.changes]
+
+        def tell(pod: Pod) -> None:
+            devices = held.get(pod.uid, frozenset())
+            of_the_pod = [state.gpu.index for state in inventory.gpus if devices & state.uuids]
+            gpus = gpu_numbers([index for index in changed if index in of_the_pod] or changed)
+            why = (
+                f"the node can be rebooted for {layout}"
+                if everyone
+                else f"{gpus} can be re-partitioned to {layout}"
+            )
+            self._site.events.record_on_pod(pod, EVICTED, f"{how} so that {why}")
+
+        return tell
 
     def make(self, *, everyone: bool) -> None:
         """See to it that nobody is left, the node still cordoned: whoever came in spite of the cordon leaves too.

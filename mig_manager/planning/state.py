@@ -57,6 +57,12 @@ class GpuState:
     busy: bool = False
     """Whether a process runs on the GPU outside MIG instances."""
 
+    @property
+    def uuids(self) -> frozenset[str]:
+        """Its own UUID, and those of its MIG devices as far as known."""
+        mig = (one.uuid for instance in self.instances for one in instance.compute)
+        return frozenset({self.gpu.uuid} | {uuid for uuid in mig if uuid is not None})
+
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
@@ -68,8 +74,7 @@ class Inventory:
     @property
     def uuids(self) -> frozenset[str]:
         """The UUIDs of all GPUs and MIG devices, as far as known."""
-        mig = (one.uuid for state in self.gpus for instance in state.instances for one in instance.compute)
-        return frozenset({state.gpu.uuid for state in self.gpus} | {uuid for uuid in mig if uuid is not None})
+        return frozenset().union(*(state.uuids for state in self.gpus))
 
     def held(self, uuids: Collection[str]) -> Inventory:
         """The same with these devices busy too: a pod that holds one may begin to use it at any moment."""

@@ -194,6 +194,59 @@ def test_an_event_stands_on_the_node(cluster: Cluster, node: NodeClient) -> None
     assert len(event["message"]) == 1024
 
 
+def test_an_event_that_comes_again_is_counted_and_tells_the_latest(
+    simulation: ApiServer, cluster: Cluster
+) -> None:
+    recorder = EventRecorder(cluster.api, cluster.node)
+    for at in ("2026-03-01T12:00:00Z", "2026-03-01T12:05:00Z"):
+        recorder.run = at
+        recorder.record("Warning", "DrainTimeout", f"small: a pod stays. Next attempt at {at}.")
+    recorder.record("Warning", "DrainTimeout", "small: another pod stays.")
+    recorder.close(PATIENCE_S)
+    query = {"fieldSelector": f"involvedObject.uid={cluster.node}"}
+    events = cluster.api.get(collection_path("events"), query)["items"]
+    told = {
+        (each["message"], each["count"], each["metadata"]["annotations"]["mig-manager/run"])
+        for each in events
+    }
+    second = "2026-03-01T12:05:00Z"
+    assert told == {
+        (f"small: a pod stays. Next attempt at {second}.", 2, second),
+        ("small: another pod stays.", 1, second),
+    }
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_an_event_that_cannot_be_counted_is_made_anew(
+    simulation: ApiServer, cluster: Cluster, status: int
+) -> None:
+    simulation.faults.add(Fault("PATCH", "/events", status=status, times=None))
+    recorder = EventRecorder(cluster.api, cluster.node)
+    for _ in range(3):
+        recorder.record("Normal", "Applied", "small")
+    recorder.close(PATIENCE_S)
+    query = {"fieldSelector": f"involvedObject.uid={cluster.node}"}
+    events = cluster.api.get(collection_path("events"), query)["items"]
+    assert [each["count"] for each in events] == [1, 1, 1]
+
+
+def test_a_namespace_that_takes_no_events_hinders_none_on_the_node(
+    simulation: ApiServer, cluster: Cluster
+) -> None:
+    """One that is being deleted refuses whatever is created in it."""
+    simulation.faults.add(Fault("POST", f"/{cluster.namespace}/events", status=403, times=None))
+    pod = cluster.run_pod("web")
+    recorder = EventRecorder(cluster.api, cluster.node)
+    recorder.record_on_pod(
+        pod, "EvictedForRepartition", "evicted so that GPU 0 can be re-partitioned to small"
+    )
+    recorder.record("Normal", "Applied", "small")
+    recorder.close(PATIENCE_S)
+    query = {"fieldSelector": f"involvedObject.uid={cluster.node}"}
+    (event,) = cluster.api.get(collection_path("events"), query)["items"]
+    assert event["reason"] == "Applied"
+
+
 def test_an_event_outlives_trouble_and_the_interrupts_of_a_run(
     simulation: ApiServer, cluster: Cluster, kubeconfig: Path
 ) -> None:

@@ -107,7 +107,7 @@ class GpuNode:
         self._settings: dict[str, str] = {}
         self._daemon: subprocess.Popen[bytes] | ForkedDaemon | None = None
         self._log_from = 0
-        self._events_before: set[str] = set()
+        self._events_before: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self.cluster.while_down = self._ended_with_the_node
@@ -194,7 +194,9 @@ class GpuNode:
         """Begin anew with what was said: versions of the Node, Events, log, requests, NVML calls."""
         self.history.forget()
         self._log_from = len(self.log.read_text())
-        self._events_before = {each["metadata"]["name"] for each in self.cluster.store.list(EVENTS)[0]}
+        self._events_before = {
+            each["metadata"]["name"]: each.get("count", 1) for each in self.cluster.store.list(EVENTS)[0]
+        }
         self._audit()
         if self.cluster.simulated:
             self.cluster.api.requests.clear()
@@ -314,13 +316,12 @@ class GpuNode:
         return self.cluster.api.requests.used(self.cluster.account.name)
 
     def events(self) -> list[tuple[str, str]]:
-        """Reason and message of each Event of the daemon on the Node since the last `forget`."""
-        found = self.cluster.store.list(EVENTS)[0]
+        """Reason and message of each Event of the daemon since the last `forget`, as often as it was counted."""
         return [
             (each["reason"], each["message"])
-            for each in found
+            for each in self.cluster.store.list(EVENTS)[0]
             if each.get("source", {}).get("component") == "mig-manager"
-            and each["metadata"]["name"] not in self._events_before
+            for _ in range(each["count"] - self._events_before.get(each["metadata"]["name"], 0))
         ]
 
     def pods(self, namespace: str = WORKLOADS) -> dict[str, Object]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pynvml import NVML_ERROR_IN_USE
 
-from mig_manager.simulation.resources import PODS
+from mig_manager.simulation.resources import EVENTS, PODS
 from mig_manager.simulation.workloads import NAMESPACE, pod, pod_spec
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import LAYOUTS, GpuNode
@@ -95,6 +95,10 @@ def test_gpu_pods_are_evicted_and_others_stay(make_node: MakeNode) -> None:
     assert "leaving" not in node.status
     node.wait_event("Applied", "small")
     tells_its_story(node)
+    (told,) = [each for each in node.cluster.store.list(EVENTS, NAMESPACE)[0] if each["reason"] == "EvictedForRepartition"]
+    assert told["message"] == "evicted so that GPU 0 can be re-partitioned to small"
+    assert (told["reason"], told["involvedObject"]["name"]) == ("EvictedForRepartition", "training")
+    assert told["metadata"]["annotations"] == {"mig-manager/run": node.status["run"]}
 
 
 def tells_its_story(node: GpuNode) -> None:

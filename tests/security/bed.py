@@ -62,15 +62,16 @@ class Bed:
     nobody: Api
 
     def renew(self) -> None:
-        """Nodes, pods and Leases as they were at the beginning."""
+        """Nodes, pods, Leases and Events as they were at the beginning."""
         for name in (OWN, OTHER):
-            for path in (node(name), pod(name), lease(name), lease("leader")):
+            for path in (node(name), pod(name), lease(name), lease("leader"), event(name)):
                 with suppress(ApiError):
                     self.admin.delete(path, {"gracePeriodSeconds": 0})
             body = {**NODE, "metadata": {**NODE["metadata"], "name": name}}
             self.admin.create(collection_path("nodes"), body)
             self.admin.create(collection_path("pods", namespace=NAMESPACE), pod_on(name))
             self.admin.create(leases(), lease_of(name))
+            self.admin.create(events(), event_of(name, "Node", name, name=name))
         self.admin.create(leases(), {"metadata": {"name": "leader"}, "spec": {"holderIdentity": OWN}})
 
 
@@ -88,6 +89,27 @@ def leases(namespace: str = NAMESPACE) -> str:
 
 def lease(name: str) -> str:
     return object_path("leases", name, namespace=NAMESPACE, group=COORDINATION)
+
+
+def events(namespace: str = "default") -> str:
+    return collection_path("events", namespace=namespace)
+
+
+def event(name: str) -> str:
+    return object_path("events", name, namespace="default")
+
+
+def event_of(host: str, kind: str, about: str, **meta: str) -> dict[str, Any]:
+    """An Event that the daemon on `host` writes."""
+    return {
+        "metadata": meta or {"generateName": "mig-test-"},
+        "involvedObject": {"apiVersion": "v1", "kind": kind, "name": about, "uid": about},
+        "source": {"component": "mig-manager", "host": host},
+        "reason": "Applied",
+        "message": "small",
+        "type": "Normal",
+        "count": 1,
+    }
 
 
 def pod_on(name: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mig_manager.cluster.refusal import ApiError
+from mig_manager.simulation.world import NAMESPACE
 from tests.security.bed import (
     NODE,
     OTHER,
@@ -19,6 +20,9 @@ from tests.security.bed import (
     PAUSED,
     TAINTS,
     Bed,
+    event,
+    event_of,
+    events,
     lease,
     lease_of,
     leases,
@@ -64,6 +68,11 @@ def resources(name: str, amount: str | None) -> Body:
     return {"status": {"capacity": {name: amount}, "allocatable": {name: amount}}}
 
 
+def on_a_pod(host: str) -> Body:
+    made = event_of(host, "Pod", "web")
+    return {**made, "involvedObject": {**made["involvedObject"], "namespace": NAMESPACE}}
+
+
 def stored(name: str) -> Body:
     return {**NODE, "metadata": {**NODE["metadata"], "name": name}}
 
@@ -95,6 +104,9 @@ ALLOWED: dict[str, tuple[str, str, Body | None]] = {
     "renew a fleet slot": ("PATCH", lease(OWN), HELD),
     "give a fleet slot back": ("DELETE", lease(OWN), None),
     "delete the slot of a dead node": ("DELETE", lease(OTHER), None),
+    "an Event": ("POST", events(), event_of(OWN, "Node", OWN)),
+    "an Event that comes again": ("PATCH", event(OWN), {"count": 2}),
+    "an Event on a pod": ("POST", events(NAMESPACE), on_a_pod(OWN)),
 }
 
 REFUSED: dict[str, tuple[str, str, Body | None]] = {
@@ -152,6 +164,12 @@ REFUSED: dict[str, tuple[str, str, Body | None]] = {
         {"metadata": {"name": "mig-test-new"}, "spec": {"holderIdentity": OWN}},
     ),
     "somebody else's election": ("DELETE", lease("leader"), None),
+    "an Event on another Node": ("POST", events(), event_of(OWN, "Node", OTHER)),
+    "an Event in another's name": ("POST", events(NAMESPACE), on_a_pod(OTHER)),
+    "an Event on a Secret": ("POST", events(), event_of(OWN, "Secret", "s")),
+    "another's Event": ("PATCH", event(OTHER), {"source": {"host": OWN}}),
+    "giving an Event away": ("PATCH", event(OWN), {"source": {"host": OTHER}}),
+    "an Event's end": ("DELETE", event(OWN), None),
     "making an election a slot": ("PATCH", lease("leader"), label("mig-manager/lease", "slot")),
 }
 

@@ -163,7 +163,7 @@ def test_with_the_additions_the_gpu_operators_role_has_every_shipped_verb_but_th
     assert verbs([Grant(rules)]) | {(verb, "nodes") for verb in ("get", "list", "watch", "patch")} == wanted
     accounts = [each["subjects"] for each in added if "subjects" in each]
     subject = {"kind": "ServiceAccount", "name": "nvidia-mig-manager", "namespace": "gpu-operator"}
-    assert accounts == [[subject]] * 3
+    assert accounts == [[subject]] * 2
 
 
 def test_the_values_for_the_gpu_operator_name_settings() -> None:
