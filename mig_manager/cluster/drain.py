@@ -123,9 +123,7 @@ def drain(
         return DrainReport((), tuple(victims()))
     pool = ThreadPoolExecutor(options.parallel, thread_name_prefix="drain")
     try:
-        return _Drain(
-            api, pods, victims, options, signal, pool, hindered, evicted, released, answered
-        ).run()
+        return _Drain(api, pods, victims, options, signal, pool, hindered, evicted, released, answered).run()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

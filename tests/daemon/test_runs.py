@@ -95,7 +95,11 @@ def test_gpu_pods_are_evicted_and_others_stay(make_node: MakeNode) -> None:
     assert "leaving" not in node.status
     node.wait_event("Applied", "small")
     tells_its_story(node)
-    (told,) = [each for each in node.cluster.store.list(EVENTS, NAMESPACE)[0] if each["reason"] == "EvictedForRepartition"]
+    (told,) = [
+        each
+        for each in node.cluster.store.list(EVENTS, NAMESPACE)[0]
+        if each["reason"] == "EvictedForRepartition"
+    ]
     assert told["message"] == "evicted so that GPU 0 can be re-partitioned to small"
     assert (told["reason"], told["involvedObject"]["name"]) == ("EvictedForRepartition", "training")
     assert told["metadata"]["annotations"] == {"mig-manager/run": node.status["run"]}
