@@ -42,7 +42,7 @@ def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
     for line in lines(page):
         for part in re.split(r"\s(?:\||&&|;)\s", PROMPT.sub("", line.strip())):
             for program in PROGRAMS:
-                if part.startswith(f"{program} ") and "..." not in part:
+                if part.startswith(f"{program} ") and "..." not in part and not part.endswith("--help"):
                     words = shlex.split(part.removeprefix(program), comments=True)
                     yield program, words[: words.index(">")] if ">" in words else words
 
