@@ -114,7 +114,7 @@ def _real(
     from mig_manager.daemon.driver import new_clearance, new_worker, reset
     from mig_manager.daemon.settings import SettingsError, load_settings
 
-    given: dict[str, Any] = {"node_name": "this machine"}
+    given: dict[str, Any] = {"node_name": "this-machine"}
     if driver_root is not None:
         given["driver_root"] = driver_root
     if reset_command is not None:
