@@ -6,14 +6,29 @@ import json
 import re
 from typing import Any
 
+import pytest
 from pynvml import NVML_ERROR_IN_USE
 
 from mig_manager.simulation.resources import EVENTS, PODS
 from mig_manager.simulation.workloads import NAMESPACE, pod, pod_spec
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import LAYOUTS, GpuNode
+from tests.daemon.workloads import made_as_new
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
+
+
+BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
+
+
+@pytest.fixture
+def node(used_node: GpuNode) -> GpuNode:
+    """A node with layout `small`, and the daemon on it."""
+    made = made_as_new(used_node)
+    made.eventually(lambda: made.instances == [SMALL, SMALL], "the layout from before an edit")
+    made.becomes("small")
+    made.forget()
+    return made
 
 
 def uuids(node: GpuNode) -> set[str]:
@@ -23,55 +38,43 @@ def uuids(node: GpuNode) -> set[str]:
 
 
 def test_a_label_re_partitions_the_gpus_and_the_node_offers_them_when_it_says_success(node: GpuNode) -> None:
-    deploy_labels = node.deploy_labels
-    node.label("small")
+    deploy_labels, before = node.deploy_labels, uuids(node)
+    node.label("balanced")
     node.wait(lambda: node.state == "pending" and node.cordoned, "the cordon")
-    status = node.ended("small")
+    status = node.ended("balanced")
     assert node.state == "success"
-    assert node.instances == [SMALL, SMALL]
-    assert node.allocatable == {"mig-1g.10gb": 14}
+    assert node.instances == [BALANCED, BALANCED]
+    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+    assert len(before & uuids(node)) == 4, "instances that both layouts share stay where they are"
     assert not node.cordoned
     assert node.deploy_labels == deploy_labels
     assert status["phase"] == "Done"
     assert status["gpus"] == [0, 1]
     assert "mig-manager/journal" not in node.annotations
-    node.wait_event("Applied", "small: the GPUs are as the layout says")
-
-
-def test_instances_that_both_layouts_share_stay_where_they_are(node: GpuNode) -> None:
-    node.becomes("small")
-    before = uuids(node)
-    node.becomes("balanced")
-    assert len(before & uuids(node)) == 4
-    assert node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
+    node.wait_event("Applied", "balanced: the GPUs are as the layout says")
 
 
 def test_gpus_in_mig_mode_go_back_to_whole_gpus(node: GpuNode) -> None:
-    node.becomes("balanced")
     node.becomes("all-disabled")
     assert node.instances == [["off"], ["off"]]
     assert node.allocatable == {"gpu": 2}
 
 
 def test_a_refusal_that_passes_is_overcome_and_logged(node: GpuNode) -> None:
-    node.becomes("small")
     node.cluster.gpus.fail("nvmlComputeInstanceDestroy", NVML_ERROR_IN_USE, times=2, gpu=1)
     node.becomes("balanced")
     assert "GPU 1: nvmlComputeInstanceDestroy was refused because of use, 2 times" in node.logged()
 
 
 def test_what_already_matches_is_left_alone(node: GpuNode) -> None:
-    node.becomes("small")
     node.wait(lambda: "mig-manager/layouts" in node.annotations, "the names of the layouts")
-    node.cluster.gpus.record_calls()
-    node.cluster.api.requests.clear()
+    node.forget()
     node.becomes("all-1g.10gb")
     assert node.cluster.gpus.calls(changes=True) == []
     node.eventually(lambda: node.changes_by_the_daemon() == ["patch nodes"] * 2, "pending, then success")
 
 
 def test_a_gpu_that_is_right_keeps_everything_while_another_changes(node: GpuNode) -> None:
-    node.becomes("small")
     first = uuids(node)
     node.cluster.gpus.record_calls()
     node.becomes("one-gpu")
@@ -149,7 +152,6 @@ def test_a_layout_of_the_hardware_serves_where_the_file_has_none_of_that_name(no
 
 
 def test_a_restarted_daemon_finds_nothing_to_do_and_leaves_no_trace(node: GpuNode) -> None:
-    node.becomes("balanced")
     node.wait(lambda: "mig-manager/layouts" in node.annotations, "the names of the layouts")
     assert '"configMap": "mig-manager/mig-manager-layouts"' in node.annotations["mig-manager/layouts-from"]
     assert node.terminate() == 0
@@ -163,18 +165,16 @@ def test_a_restarted_daemon_finds_nothing_to_do_and_leaves_no_trace(node: GpuNod
 
 
 def test_an_edit_of_the_layout_re_applies_and_an_edit_of_another_does_not(node: GpuNode) -> None:
-    node.becomes("small")
     first = node.status
     other = LAYOUTS.replace('"2g.20gb": 1', '"2g.20gb": 2').replace("version: v1", "# a comment\nversion: v1")
     node.set_layouts(other)
     node.set_layouts(other.replace('{"1g.10gb": 7}', '{"1g.10gb": 3}'))
     node.wait(lambda: node.status["hash"] != first["hash"] and node.state == "success", "the edited layout")
     assert node.allocatable == {"mig-1g.10gb": 6}
-    assert [reason for reason, _ in node.events()].count("Reconfiguring") == 2
+    assert [reason for reason, _ in node.events()].count("Reconfiguring") == 1
 
 
 def test_a_layout_that_disappears_under_its_label_changes_nothing_and_is_said(node: GpuNode) -> None:
-    node.becomes("small")
     node.set_layouts(LAYOUTS.replace("  small:", "  tiny:"))
     node.wait_event("LayoutGone", "'small'")
     assert node.state == "success"
@@ -187,7 +187,6 @@ def test_a_layout_that_disappears_under_its_label_changes_nothing_and_is_said(no
 
 
 def test_a_removed_label_ends_the_management_and_keeps_the_layout(node: GpuNode) -> None:
-    node.becomes("small")
     node.label(None)
     node.wait(lambda: node.state is None, "the state to go")
     assert node.status == {}
@@ -195,11 +194,11 @@ def test_a_removed_label_ends_the_management_and_keeps_the_layout(node: GpuNode)
 
 
 def test_the_gpus_and_the_possible_layouts_stand_on_the_node(node: GpuNode) -> None:
-    node.becomes("balanced")
     node.wait(lambda: "mig-manager/layouts" in node.annotations, "the names of the layouts")
     assert '"all-1g.10gb"' in node.annotations["mig-manager/layouts"]
     assert "impossible" not in node.annotations["mig-manager/layouts"]
-    assert '"profile":"3g.40gb"' in node.annotations["mig-manager/gpus"]
+    node.becomes("balanced")
+    node.wait(lambda: '"profile":"3g.40gb"' in node.annotations["mig-manager/gpus"], "the new instances")
 
 
 def test_the_single_strategy_offers_mig_devices_as_gpus(make_node: MakeNode) -> None:
@@ -213,7 +212,11 @@ def test_the_single_strategy_offers_mig_devices_as_gpus(make_node: MakeNode) -> 
     assert node.instances == [SMALL, SMALL]
 
 
-def test_a_change_takes_at_most_twelve_requests_and_each_phase_is_written_at_most_once(node: GpuNode) -> None:
+def test_a_change_takes_at_most_twelve_requests_and_each_phase_is_written_at_most_once(
+    make_node: MakeNode,
+) -> None:
+    node = make_node()
+    node.start()
     node.becomes("small")
     node.wait_requests(lambda each: (each.body or {}).get("reason") == "Applied")
     node.wait_requests(lambda each: "mig-manager/layouts" in str(each.body))
