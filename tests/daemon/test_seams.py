@@ -198,7 +198,7 @@ def test_a_driver_that_is_loaded_anew_in_the_middle_of_the_apply_only_delays_the
     make_node: MakeNode,
 ) -> None:
     node = make_node()
-    node.start(**{**QUICK, "MIG_MANAGER_RESOURCES_TIMEOUT": "20"} | {"MIG_MANAGER_RETRY_FIRST": "0.3"})
+    node.start(**{**QUICK, "MIG_MANAGER_RESOURCES_TIMEOUT": "4"} | {"MIG_MANAGER_RETRY_FIRST": "0.3"})
     deploy_labels = node.deploy_labels
     node.becomes("all-disabled")
     node.cluster.gpus.record_calls()

@@ -161,7 +161,7 @@ def test_a_unit_that_does_not_start_hides_nothing_and_is_started_later_without_d
 
 def test_after_a_failed_rollback_a_unit_that_does_not_start_is_still_started_later(host: Host) -> None:
     host.node.terminate()
-    host.node.start(MIG_MANAGER_RETRY_FIRST="1")
+    host.node.start(MIG_MANAGER_RETRY_FIRST="1", MIG_MANAGER_RESOURCES_TIMEOUT="1.5")
     host.systemd.units[EXPORTER].failures = float("inf")
     host.node.cluster.gpus.fail("nvmlDeviceCreateGpuInstanceWithPlacement", NVML_ERROR_UNKNOWN, times=None)
     status = host.node.becomes("balanced", "failed")
