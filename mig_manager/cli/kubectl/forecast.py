@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from mig_manager.cli.choice import Choice, all_layouts, choose
 from mig_manager.cli.kubectl.departures import Certainty, Departure, at_least, departures
+from mig_manager.cli.kubectl.meaning import Written
 from mig_manager.cli.kubectl.showing import Shown
 from mig_manager.cli.kubectl.use import with_use
 from mig_manager.cluster.budgets import Budget
 from mig_manager.daemon.advertised import expected_resources, shapes_now, shapes_wanted
 from mig_manager.errors import MigManagerError, Reason
-from mig_manager.layouts.book import LayoutBook
 from mig_manager.planning.state import Inventory
 
 
@@ -32,6 +32,8 @@ class Forecast:
     """How many devices in use go at least, whoever has them."""
     remarks: tuple[str, ...]
     """What else to know, in sentences."""
+    layouts_from: str
+    """Where the layouts are written, or why they cannot be read."""
 
     @property
     def certain(self) -> tuple[Departure, ...]:
@@ -61,7 +63,7 @@ class NoForecast:
 def forecast(
     shown: Shown,
     layout: str,
-    book: LayoutBook | None,
+    written: Written,
     budgets: Sequence[Budget],
     *,
     known_there: bool,
@@ -76,14 +78,12 @@ def forecast(
     """
     inventory = with_use(shown.inventory, shown.strategy, shown.use)
     try:
-        choice = choose(all_layouts(book, inventory), layout, inventory)
+        choice = choose(all_layouts(written.book, inventory), layout, inventory)
     except MigManagerError as error:
-        if error.reason is not Reason.UNKNOWN_LAYOUT or not known_there:
+        if error.reason is not Reason.UNKNOWN_LAYOUT:
             raise
         raise MigManagerError(
-            error.reason,
-            f"{error.message}\nThe daemon on {shown.name} lists it, from a file that cannot be seen from here: give "
-            "that by --config-file, or its ConfigMap by --config-map.",
+            error.reason, _unknown(error.message, shown.name, written, known_there)
         ) from error
     after = expected_resources(shapes_wanted(choice.target, inventory), shown.strategy)
     try:
@@ -93,4 +93,17 @@ def forecast(
     found = departures(choice.plan, inventory, shown.strategy, shown.use, budgets)
     least = at_least(choice.plan, inventory, shown.strategy, shown.use)
     said = [*remarks, *(f"Not told by the node: {words}." for words in shown.missing)]
-    return Forecast(shown.name, inventory, choice, before, after, found, least, tuple(said))
+    if written.unread and choice.layout.generated:
+        said.append(
+            f"Planned as the hardware has it; {written.unread}, not readable from here, may define {layout}."
+        )
+    return Forecast(shown.name, inventory, choice, before, after, found, least, tuple(said), written.words)
+
+
+def _unknown(message: str, node: str, written: Written, known_there: bool) -> str:
+    if known_there:
+        return (
+            f"{message}\nThe daemon on {node} lists it, from elsewhere: give its file by --config-file, or its "
+            f"ConfigMap by --config-map. Here is known: {written.words}"
+        )
+    return message if written.book is not None else f"{message}\nThe layouts are {written.words}"

@@ -123,6 +123,7 @@ def forecast_document(one: Forecast | NoForecast, layout: str) -> Document:
         "pods": [_departure(each) for each in one.departures],
         "devicesInUseThatGoAtLeast": one.at_least,
         "remarks": list(one.remarks),
+        "layoutsFrom": one.layouts_from,
     }
 
 

@@ -13,11 +13,11 @@ from mig_manager.cli.options import Listing
 from mig_manager.errors import MigManagerError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mig_manager.cli.kubectl.cluster import GpuNode
     from mig_manager.cli.kubectl.forecast import Forecast, NoForecast
-    from mig_manager.cli.kubectl.layoutsource import Source
+    from mig_manager.cli.kubectl.meaning import Written
     from mig_manager.cluster.budgets import Budget
     from mig_manager.cluster.client import Api
 
@@ -55,7 +55,7 @@ def plan(
     config_file: Annotated[
         Path | None,
         typer.Option(
-            "-f", "--config-file", metavar="FILE", help="Layouts from this file, instead of the ConfigMap."
+            "-f", "--config-file", metavar="FILE", help="Layouts from this file, instead of a ConfigMap."
         ),
     ] = None,
     config_map: Annotated[
@@ -63,7 +63,7 @@ def plan(
         typer.Option(
             "--config-map",
             metavar="NAMESPACE/NAME",
-            help="The ConfigMap with the layouts; without it the one named mig-manager-layouts.",
+            help="Layouts from this ConfigMap, instead of the one that the daemon of each node names.",
         ),
     ] = None,
     kubeconfig: KubeconfigFile = None,
@@ -81,20 +81,31 @@ def plan(
             f"name at least one Node, and the layout at the end (found only {layout!r}); or select Nodes by -l"
         )
     from mig_manager.cli.kubectl.cluster import connect, find_nodes
-    from mig_manager.cli.kubectl.layoutsource import layout_source
 
     with connect(kubeconfig, context) as api:
         nodes = find_nodes(api, names, selector)
         if not nodes:
             raise InputError(f"no Node has labels {selector}")
-        source = layout_source(api, config_file, config_map)
+        written = _written(api, config_file, config_map)
         budgets, unread = _budgets(api)
-        found = [_forecast(api, node, layout, source, budgets, unread) for node in nodes]
-    _print(found, layout, source, output)
+        found = [_forecast(api, node, layout, written(node), budgets, unread) for node in nodes]
+    _print(found, layout, output)
     if len(found) == 1 and not _fits(found[0]):
         raise found[0].error  # type: ignore[union-attr]
     if not all(map(_fits, found)):
         raise typer.Exit(ExitCode.BAD_INPUT)
+
+
+def _written(api: Api, file: Path | None, config_map: str | None) -> Callable[[GpuNode], Written]:
+    """What is written for a node: in what the user names, or else where its daemon says."""
+    from mig_manager.cli.kubectl.meaning import Meanings, Written
+
+    if file is None and config_map is None:
+        return Meanings(api).written
+    from mig_manager.cli.kubectl.layoutsource import layout_source
+
+    source = layout_source(api, file, config_map)
+    return lambda node: Written(source.book, source.words)
 
 
 def _budgets(api: Api) -> tuple[Sequence[Budget], str]:
@@ -111,7 +122,7 @@ def _budgets(api: Api) -> tuple[Sequence[Budget], str]:
 
 
 def _forecast(
-    api: Api, node: GpuNode, layout: str, source: Source, budgets: Sequence[Budget], unread: str
+    api: Api, node: GpuNode, layout: str, written: Written, budgets: Sequence[Budget], unread: str
 ) -> Forecast | NoForecast:
     from mig_manager.cli.kubectl.forecast import NoForecast, forecast
     from mig_manager.cli.kubectl.show import shown_node
@@ -124,7 +135,7 @@ def _forecast(
     try:
         shown = shown_node(api, node)
         known = layout in node.layouts
-        return forecast(shown, layout, source.book, budgets, known_there=known, remarks=remarks)
+        return forecast(shown, layout, written, budgets, known_there=known, remarks=remarks)
     except (MigManagerError, InputError) as error:
         from mig_manager.cluster.refusal import ApiError
 
@@ -139,14 +150,14 @@ def _fits(one: Forecast | NoForecast) -> bool:
     return isinstance(one, Forecast)
 
 
-def _print(found: Sequence[Forecast | NoForecast], layout: str, source: Source, output: Listing) -> None:
-    from mig_manager.cli.kubectl.forecast import NoForecast
+def _print(found: Sequence[Forecast | NoForecast], layout: str, output: Listing) -> None:
+    from mig_manager.cli.kubectl.forecast import Forecast, NoForecast
     from mig_manager.cli.kubectl.forecastwords import forecast_document, forecast_lines, forecast_table
     from mig_manager.cli.output import Screen, complain, write_listing
 
     if output is not Listing.TEXT:
         documents = [forecast_document(one, layout) for one in found]
-        write_listing({"layout": layout, "layouts": source.words, "nodes": documents}, output)
+        write_listing({"layout": layout, "nodes": documents}, output)
         return
     from rich.text import Text
 
@@ -168,5 +179,5 @@ def _print(found: Sequence[Forecast | NoForecast], layout: str, source: Source, 
     for first, *others in told.values():
         if others:
             screen.lines([Text(f"{', '.join(others)}: the same as {first}")])
-    if any(not isinstance(one, NoForecast) for one in found):
-        screen.lines([Text(f"layouts: {source.words}", "dim")])
+    sources = dict.fromkeys(one.layouts_from for one in found if isinstance(one, Forecast))
+    screen.lines(Text(f"layouts: {words}", "dim") for words in sources)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from mig_manager.cluster.node import NodeChange
-from mig_manager.daemon.status import GPUS_ANNOTATION, LAYOUTS_ANNOTATION
+from mig_manager.daemon.status import GPUS_ANNOTATION, LAYOUTS_ANNOTATION, LAYOUTS_FROM_ANNOTATION
 from mig_manager.simulation.api.faults import Fault
 from mig_manager.simulation.resources import CONFIGMAPS, POD_DISRUPTION_BUDGETS
 from tests.cli.kubectl.cluster import Cluster
@@ -179,6 +180,24 @@ def test_a_layout_that_only_the_daemon_knows_is_looked_for_elsewhere(cluster: Cl
     told = mig("plan", "gpu-1", "built-in")
     assert "The daemon on gpu-1 lists it" in told.err
     assert "The daemon on gpu-1" not in mig("plan", "gpu-1", "built-on").err
+
+
+def test_the_daemon_of_each_node_says_where_its_layouts_are(cluster: Cluster, mig: Mig) -> None:
+    def place(**values: str) -> dict[str, str]:
+        return {LAYOUTS_FROM_ANNOTATION: json.dumps(values)}
+
+    cluster.add_config_map("a", "layouts", {"file": OWN})
+    cluster.add_node("gpu-1", layout="all-disabled", annotations=place(configMap="a/layouts", key="file"))
+    told = mig("plan", "gpu-1", "training")
+    assert (told.code, told.out.endswith("layouts: ConfigMap a/layouts\n")) == (0, True)
+    default = place(configMap="a/layouts", key="file", defaultFile="/etc/default.yaml")
+    cluster.add_node("gpu-2", layout="all-disabled", annotations=default)
+    assert "/etc/default.yaml" not in mig("plan", "gpu-2", "training").out
+    assert "/etc/default.yaml, not readable from here, may define all-balanced." in (
+        mig("plan", "gpu-2", "all-balanced").out
+    )
+    cluster.add_node("gpu-3", layout="all-disabled", annotations=place(file="/etc/layouts.yaml"))
+    assert "/etc/layouts.yaml on the node, which cannot be read from here" in mig("plan", "gpu-3", "mine").err
 
 
 def test_what_is_not_known_is_said(cluster: Cluster, mig: Mig) -> None:

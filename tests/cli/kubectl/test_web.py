@@ -165,6 +165,10 @@ def test_the_states_of_a_run_appear_without_a_reload(cluster: Cluster, page: Pag
             cluster.say("gpu-1", partial(replace, state=State.PENDING, phase=phase, gpus=(0,)))
             page.wait_for(card("gpu-1", ".phase", phase))
             page.wait_for(f"document.querySelector('#runs li').textContent.includes('{phase}')")
+        leaving = ("default/one", "default/gone")
+        cluster.add_pod("one", "gpu-1", {SMALL: 1})
+        cluster.say("gpu-1", partial(replace, state=State.PENDING, phase=Phase.DRAINING, leaving=leaving))
+        page.wait_for(card("gpu-1", ".phase", "1 of 2 pods left"))
         assert page.value("document.getElementById('said').textContent") == "gpu-1: pending"
         assert page.value("document.getElementById('state-pending').textContent") == "pending 1"
         cluster.say("gpu-1", lambda said: replace(said, state=State.SUCCESS, phase=Phase.DONE))

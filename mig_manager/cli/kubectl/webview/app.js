@@ -84,7 +84,7 @@ function progressOf(data) {
 }
 
 function runWords(data) {
-  return [data.run.phase, data.run.gpus, data.message].filter(Boolean).join(" · ");
+  return [data.run.phase, data.run.pods, data.run.gpus, data.message].filter(Boolean).join(" · ");
 }
 
 function fill(card, data) {

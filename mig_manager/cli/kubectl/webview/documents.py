@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mig_manager.cli.documents import Document
 from mig_manager.cli.kubectl.cluster import GpuNode
@@ -16,8 +16,17 @@ _SHOWN_PODS = 50
 _UNDER_WAY = (State.PENDING, State.REBOOTING)
 
 
-def node_document(node: GpuNode, shown: Shown | None, problem: str = "") -> Document:
-    """A node; `shown` is None where nothing is known of its GPUs, and `problem` then says why."""
+def node_document(
+    node: GpuNode, pods: Collection[str] | None, shown: Shown | None, problem: str = ""
+) -> Document:
+    """A node.
+
+    Args:
+        node: as it is now.
+        pods: `namespace/name` of those that use its GPUs; None where they cannot be read.
+        shown: what is known of its GPUs; None for nothing, and `problem` then says why.
+        problem: empty for none.
+    """
     status = node.status
     state = node.state or (str(status.state) if status is not None else "")
     under_way = status is not None and status.state in _UNDER_WAY and state in _UNDER_WAY
@@ -41,6 +50,7 @@ def node_document(node: GpuNode, shown: Shown | None, problem: str = "") -> Docu
             "step": phases.index(status.phase) + 1,
             "steps": len(phases),
             "gpus": gpu_numbers(status.gpus) if status.gpus else "",
+            "pods": _pods_left(status, pods),
         }
     return document
 
@@ -62,6 +72,13 @@ def _since(status: Status | None, under_way: bool) -> str | None:
     if status is None:
         return None
     return status.startedAt if under_way else status.finishedAt or status.startedAt
+
+
+def _pods_left(status: Status, pods: Collection[str] | None) -> str:
+    """How many of the pods that have to go are still there, in words; empty where none has to, or nobody knows."""
+    if not status.leaving or pods is None:
+        return ""
+    return f"{len(set(status.leaving).intersection(pods))} of {len(status.leaving)} pods left"
 
 
 def _message(status: Status | None) -> str:

@@ -171,14 +171,16 @@ class Fleet:
             return strange_document(node.name, f"what this node says makes no sense: {error!r}")
 
     def _told(self, node: GpuNode, tenants: tuple[Tenant, ...] | None) -> object:
+        pods = None if tenants is None else [str(tenant.pod) for tenant in tenants]
         try:
             reading = gpus_of(node)
         except InputError as error:
-            return node_document(node, None, str(error))
+            return node_document(node, pods, None, str(error))
         strategy = plugin_strategy(node, reading.inventory)
         claims, slices = self._claimed(node.name, tenants or ())
         use = node_use(reading.inventory, strategy, advertised(node.node), tenants, claims, slices)
-        return node_document(node, Shown(node.name, {}, strategy, reading.inventory, use, reading.missing))
+        shown = Shown(node.name, {}, strategy, reading.inventory, use, reading.missing)
+        return node_document(node, pods, shown)
 
     def _claimed(self, node: str, tenants: Iterable[Tenant]) -> Claimed:
         """What ResourceClaims hold there; asked again only for other pods."""
