@@ -82,10 +82,13 @@ def forecast_lines(one: Forecast, look: Look) -> Iterator[Text]:
             yield from _pod_lines(pods)
     if one.possible and one.at_least:
         yield Text(f"At least {one.at_least} of the devices that go are in use.")
-    if one.obstacles:
+    if any(each.obstacle for each in one.certain):
         yield Text(
             "What is held up makes the change wait, and fail in the end with nothing evicted.", "yellow"
         )
+    elif one.obstacles:
+        words = "Should one that is held up have to go, the change waits, and fails in the end with nothing evicted."
+        yield Text(words, "yellow")
 
 
 def _pod_lines(pods: Sequence[Departure]) -> Iterator[Text]:

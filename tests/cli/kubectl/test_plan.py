@@ -60,6 +60,7 @@ def test_one_node_is_told_in_full(cluster: Cluster, mig: Mig) -> None:
     ):
         assert f"{line}\n" in told.out
     assert "kept" not in told.out.partition("Pods that have to go")[2]
+    assert told.out.count("What is held up makes the change wait, and fail in the end") == 1
     everything = mig("plan", "gpu-1", "all-7g.80gb", "-o", "json").json["nodes"][0]
     assert {one["name"]: one["heldUpBy"] for one in everything["pods"]} == {
         "bare": "it has no controller that would bring it back",
@@ -81,6 +82,11 @@ def test_where_only_some_of_a_type_go_pods_may_have_to(cluster: Cluster, mig: Mi
     )
     assert f"  default/one  5 of 7 {SMALL} go\n" in told.out.partition("Pods that may have to go")[2]
     assert "At least 3 of the devices that go are in use.\n" in told.out
+    assert "held up" not in told.out
+    cluster.add_pod("bare", "gpu-1", {SMALL: 1}, owner=None)
+    assert (
+        "Should one that is held up have to go, the change waits" in mig("plan", "gpu-1", "all-balanced").out
+    )
 
 
 def test_nothing_to_do_is_said_and_nobody_goes(cluster: Cluster, mig: Mig) -> None:
