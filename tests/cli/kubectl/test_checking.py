@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Snapshot, list[tuple[str, Verdict, str]]]] = {
             nodes=(node(status=None, annotations=NOTHING, labels=BARE, offers={}),),
         ),
         [
-            ("daemon", PROBLEM, "no daemon is seen"),
+            ("daemon", WARNING, "no daemon is seen"),
             ("permissions", UNKNOWN, ""),
             ("admission-policy", UNKNOWN, ""),
             ("driver", UNKNOWN, "no layout is asked for"),

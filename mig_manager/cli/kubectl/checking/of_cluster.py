@@ -50,10 +50,9 @@ def daemons(seen: Snapshot) -> Iterator[Check]:
             "where it is gone for good: mig-manager release",
         )
     else:
-        todo = "install it: docs/install.md"
-        yield Check(
-            "daemon", CLUSTER, Verdict.PROBLEM, "no daemon is seen, and no Node says a word of one", todo
-        )
+        # A Node that asks for a layout and is not heard is a problem of that Node.
+        text = "no daemon is seen, and no Node says a word of one: it is not installed, or has just begun"
+        yield Check("daemon", CLUSTER, Verdict.WARNING, text, "to install it: docs/install.md")
 
 
 def versions(seen: Snapshot) -> Iterator[Check]:
