@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -98,21 +100,21 @@ def browser(program: str, directory: Path) -> Iterator[Page]:
     log = directory / "browser.log"
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
     options += ["--remote-debugging-port=0", f"--user-data-dir={directory / 'profile'}", "about:blank"]
-    with log.open("wb") as out, subprocess.Popen([program, *options], stdout=out, stderr=out) as process:
-        try:
-            address = _address(log, process)
-            # Chromium refuses connections that say they come from a web page.
-            connection = websocket.create_connection(
-                address, timeout=_PATIENCE_S + 15, suppress_origin=True, max_size=None
-            )
-            with closing(connection):
-                yield Page(connection)
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with log.open("wb") as out:
+        # Debian's program is a shell script that waits for the browser: a session of its own lets both be ended.
+        process = subprocess.Popen([program, *options], stdout=out, stderr=out, start_new_session=True)
+    try:
+        address = _address(log, process)
+        # Chromium refuses connections that say they come from a web page.
+        connection = websocket.create_connection(
+            address, timeout=_PATIENCE_S + 15, suppress_origin=True, max_size=None
+        )
+        with closing(connection):
+            yield Page(connection)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
