@@ -16,9 +16,12 @@ from mig_manager.simulation.resources import (
     DAEMON_SETS,
     DEPLOYMENTS,
     EVENTS,
+    JOBS,
+    LEASES,
     NODES,
     POD_DISRUPTION_BUDGETS,
     PODS,
+    RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     SUBRESOURCES,
 )
@@ -32,7 +35,10 @@ _FOLLOWED = (
     DAEMON_SETS,
     DEPLOYMENTS,
     EVENTS,
+    JOBS,
+    LEASES,
     POD_DISRUPTION_BUDGETS,
+    RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
 """The kinds of whose changes subscribers hear."""
