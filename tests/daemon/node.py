@@ -239,10 +239,11 @@ class GpuNode:
 
     def register_anew(self, layout: str, **spec: Any) -> None:
         """Delete the Node, and create it again as a kubelet does, with a label and a spec."""
-        status = self.cluster.node_object()["status"]
+        old = self.cluster.node_object()
+        spec["providerID"] = old["spec"]["providerID"]
         meta = {"name": self.cluster.node, "labels": {**self.first_labels, CONFIG: layout}}
         self.cluster.store.delete(NODES, None, self.cluster.node)
-        self.cluster.store.create(NODES, {"metadata": meta, "spec": spec, "status": status})
+        self.cluster.store.create(NODES, {"metadata": meta, "spec": spec, "status": old["status"]})
 
     def set_layouts(self, text: str) -> None:
         """Replace the content of the ConfigMap."""
