@@ -35,6 +35,7 @@ def start(used_node: GpuNode) -> Iterator[Start]:
         node.eventually(lambda: node.instances == [SMALL, SMALL], "the layout from before an edit")
         node.becomes("small")
         node.cluster.wait_ready()
+        node.wait(lambda: not leases(node), "the slot of that to be given back")
         node.forget()
         return node
 
