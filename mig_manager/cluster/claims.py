@@ -6,6 +6,7 @@ may be absent (before Kubernetes 1.32, or switched off), older than v1, or forbi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -63,8 +64,8 @@ class ResourceSlice:
             devices=tuple(
                 SliceDevice(
                     f"{pool}/{device['name']}",
-                    _attribute(device, "uuid"),
-                    _attribute(device, "parentUUID"),
+                    _uuid(device, "uuid"),
+                    _uuid(device, "parentUUID"),
                     _memory_slices(device),
                 )
                 for device in spec.get("devices") or ()
@@ -76,6 +77,12 @@ def _attribute(device: JsonObject, name: str) -> str | None:
     attributes = _described(device).get("attributes") or {}
     value = attributes.get(name) or attributes.get(f"{GPU_DRIVER}/{name}") or {}
     return value.get("string")
+
+
+def _uuid(device: JsonObject, name: str) -> str | None:
+    """As NVML writes it: some versions of NVIDIA's driver publish all of it in lower case."""
+    value = _attribute(device, name)
+    return None if value is None else re.sub("^(?:gpu|mig)-", lambda kind: kind[0].upper(), value)
 
 
 def _memory_slices(device: JsonObject) -> frozenset[int]:

@@ -27,6 +27,7 @@ def described(**attributes: str) -> JsonObject:
         (described(type="mig", uuid="MIG-a"), "MIG-a"),
         ({"basic": described(type="mig", uuid="MIG-a")}, "MIG-a"),
         ({"attributes": {"gpu.nvidia.com/uuid": {"string": "GPU-a"}}}, "GPU-a"),
+        (described(type="mig", uuid="mig-0a"), "MIG-0a"),
         (described(type="mig", profile="1g.10gb"), None),
         ({}, None),
     ],
