@@ -11,6 +11,7 @@ from typing import Any
 from mig_manager.cli.errors import InputError
 from mig_manager.cluster.client import SERVICE_ACCOUNT, Api, collection_path
 from mig_manager.cluster.objects import JsonObject, Node, Pod
+from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.resources import advertised
 from mig_manager.cluster.session import Kubeconfig, ServiceAccount
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION
@@ -132,13 +133,19 @@ def find_nodes(
     A name may have `node/` before it, as `-o name` prints it.
 
     Raises:
-        InputError: there is no Node of such a name, or names and a selector are given.
-        ApiError: the API server refuses, also a selector that it cannot read.
+        InputError: there is no Node of such a name, names and a selector are given, or the selector makes no sense.
+        ApiError: the API server refuses.
     """
     if names and selector:
         raise InputError("name Nodes or give a selector (-l), not both")
     query = {"labelSelector": selector} if selector else None
-    listed = api.get(collection_path("nodes"), query)
+    try:
+        listed = api.get(collection_path("nodes"), query)
+    except ApiError as error:
+        if selector and error.status == 400:
+            why = error.message.partition(": 400: ")[2] or error.message
+            raise InputError(f"the selector (-l) {selector!r} cannot be read: {why}") from None
+        raise
     nodes = {each["metadata"]["name"]: GpuNode(Node.from_json(each)) for each in listed["items"]}
     names = [name.removeprefix("node/") for name in names or ()]
     for name in names:

@@ -140,6 +140,8 @@ def test_what_cannot_be_shown_is_named(mig: Mig, fleet: Cluster) -> None:
     assert (ended.code, ended.out) == (2, "")
     assert "there is no Node 'a-wel'; did you mean a-well?" in ended.err
     assert mig("status", "a-well", "-l", "pool=one").code == 2
+    unreadable = mig("status", "-l", "pool=one,,")
+    assert (unreadable.code, "the selector (-l) 'pool=one,,' cannot be read" in unreadable.err) == (2, True)
     nothing = mig("status", "-l", "pool=none")
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "there is no such Node\n")
     assert mig("status", "-l", "pool=none", "-o", "json").json == {"nodes": []}
