@@ -298,11 +298,12 @@ class Report:
             logger.info("{}", words)
             self.event("LabelRemoved", words)
             return
+        cordon = " The node is uncordoned." if uncordoned else ""
         words = f"{layout}: {outcome.message}"
         if retry is not None:
             words += f" Next attempt at {retry}."
         # Every run's end is told, also where many end alike.
-        logger.bind(fold=False).error("{} in phase {}: {}", outcome.reason, outcome.phase, words)
+        logger.bind(fold=False).error("{} in phase {}: {}{}", outcome.reason, outcome.phase, words, cordon)
         self.event(outcome.reason, words, warning=True)
 
     def _says_so_already(self, outcome: Outcome, facts: dict[str, str]) -> bool:

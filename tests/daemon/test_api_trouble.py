@@ -108,7 +108,7 @@ def test_a_label_that_is_set_while_the_token_is_exchanged_is_acted_on(node: GpuN
 
 
 def test_events_that_are_forbidden_do_not_matter(node: GpuNode, other: str) -> None:
-    node.cluster.api.faults.add(Fault("POST", "/events", status=403, times=None))
+    node.cluster.api.faults.add(Fault("POST|PATCH", "/events", status=403, times=None))
     node.becomes(other)
     assert "An Event could not be recorded" in node.logged()
 
