@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 
 from loguru import logger
 
 from mig_manager.cluster.client import Api
+from mig_manager.cluster.drainrules import DrainMode, DrainOptions, keep_coming, refuse_if_off
 from mig_manager.cluster.eviction import Refusal, delete, evict
 from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.pods import name_pods, stays
@@ -26,55 +26,6 @@ from mig_manager.errors import MigManagerError, Reason
 
 _MANY = 3
 """Pods that came while others were drained: somebody sends them again and again."""
-
-
-class DrainMode(StrEnum):
-    """How pods are made to go."""
-
-    EVICT = "evict"
-    """By the eviction API, which respects PodDisruptionBudgets."""
-    WAIT = "wait"
-    """Not at all: they are given time to end by themselves."""
-    DELETE = "delete"
-    """Deleted, whatever PodDisruptionBudgets say."""
-    OFF = "off"
-    """Not at all, and nothing is waited for: the run needs a node where they are gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class DrainOptions:
-    """How to drain."""
-
-    mode: DrainMode = DrainMode.EVICT
-    bare_pods: bool = False
-    """Whether pods without a controller, which nothing brings back, may go too."""
-    empty_dirs: bool = True
-    """Whether pods with emptyDir volumes, whose data ends with them, may go too."""
-    grace_s: int | None = None
-    """Grace period instead of each pod's own."""
-    timeout_s: float = 300.0
-    """How long evictions may be refused, or jobs take to end (mode wait)."""
-    margin_s: float = 30.0
-    """How much longer than its grace period a pod may take to be gone; the timeout is at least the longest
-    grace period plus this."""
-    cap_s: float = 3600.0
-    """The timeout is never longer than this, whatever the grace periods are."""
-    retry_s: float = 5.0
-    """Pause between attempts to evict a pod that a PodDisruptionBudget protects."""
-    failures: int = 5
-    """After this many answers 500 an eviction counts as refused for good: two budgets for one pod do that."""
-    off_because: str = "draining is off"
-    """Why, in mode off."""
-    parallel: int = 16
-    """Evictions under way at the same time."""
-
-    def held_back(self, pod: Pod) -> str:
-        """Why these options do not let a pod go, in words; empty if they do."""
-        if pod.bare and not self.bare_pods:
-            return "it has no controller that would bring it back"
-        if pod.empty_dir and not self.empty_dirs:
-            return "it keeps data in an emptyDir volume, which would be lost"
-        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +60,9 @@ def drain(
     `victims` gives the pods that are in the way now; it is asked again whenever the pods of the node change,
     so pods that appear meanwhile are drained too. A pod is gone when `pods` has no object with its uid.
     `hindered` is told in words, once each, what an eviction has to wait for; `evicted`, in other threads, which pods
-    were made to go. `released` is asked about a pod
-    that was told to end and is still there when its time is over: whether it holds no device any more, so that
-    only the API still shows it. `answered` is told, in other threads, of each pod that is told to go (True), and of
-    each refusal (False), dry runs included.
+    were made to go. `released` is asked about a pod that was told to end and is still there when its time is over:
+    whether it holds no device any more, so that only the API still shows it. `answered` is told, in other threads,
+    of each pod that is told to go (True), and of each refusal (False), dry runs included.
 
     Raises MigManagerError: EvictionBlocked (nothing, or not all, could be evicted before the deadline: names
     pods and PodDisruptionBudgets), DrainTimeout (pods did not end in time), DrainRequired (mode off); and
@@ -126,44 +76,6 @@ def drain(
         return _Drain(api, pods, victims, options, signal, pool, hindered, evicted, released, answered).run()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def refuse_if_off(pods: Sequence[Pod], options: DrainOptions) -> None:
-    """Raise DrainRequired where pods would have to go, and none may be made to."""
-    required = [pod for pod in pods if not stays(pod)]
-    if required and options.mode is DrainMode.OFF:
-        raise MigManagerError(
-            Reason.DRAIN_REQUIRED,
-            f"These pods use what has to change, and {options.off_because}: {name_pods(required)}. "
-            "Make them go, or let them be drained.",
-        )
-
-
-def keep_coming(pods: Sequence[Pod], how_many: str) -> MigManagerError:
-    """The error that names pods which come although the node is cordoned, the last of so many."""
-    senders = sorted({f"{pod.owner.kind} {pod.owner.name}" for pod in pods if pod.owner is not None})
-    by = f" (by {', '.join(senders)})" if senders else ""
-    return MigManagerError(
-        Reason.DRAIN_TIMEOUT,
-        f"Pods keep coming although the node is cordoned, {how_many}; the last: {name_pods(pods)}{by}. They tolerate"
-        " node.kubernetes.io/unschedulable, or name this node in their spec: take that out of their template, or scale"
-        " their controller down until the change is done.",
-    )
-
-
-def obstacles(api: Api, pods: Sequence[Pod], options: DrainOptions) -> tuple[str, ...]:
-    """Why pods would not go now, one sentence a pod that would not; each is asked once, in a dry run."""
-    found = []
-    for pod in pods:
-        if stays(pod) or options.mode in (DrainMode.WAIT, DrainMode.OFF):
-            continue
-        words = options.held_back(pod)
-        if not words and options.mode is DrainMode.EVICT:
-            refusal = evict(api, pod, grace_s=options.grace_s, rehearsal=True)
-            words = "" if refusal is None else refusal.obstacle
-        if words:
-            found.append(f"pod {pod}: {words}")
-    return tuple(found)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from mig_manager.cluster.drain import obstacles, refuse_if_off
+from mig_manager.cluster.drainrules import obstacles, refuse_if_off
 from mig_manager.daemon.report import Report
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.status import Phase

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from loguru import logger
 
 from mig_manager.cluster.claims import GPU_DRIVER, Claims, by_hardware
-from mig_manager.cluster.drain import DrainMode, DrainOptions, drain
+from mig_manager.cluster.drain import drain
+from mig_manager.cluster.drainrules import DrainMode, DrainOptions
 from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.operands import CLIENT_LABEL, Role
 from mig_manager.cluster.podresources import PodDevices, PodResources, PodResourcesError, find_socket

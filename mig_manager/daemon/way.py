@@ -10,7 +10,7 @@ from dataclasses import replace
 from loguru import logger
 
 from mig_manager.cluster.claims import Claims
-from mig_manager.cluster.drain import keep_coming
+from mig_manager.cluster.drainrules import keep_coming
 from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import Node, Pod
 from mig_manager.cluster.podresources import PodResources

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import pytest
 
-from mig_manager.cluster.drain import DrainMode, DrainOptions, DrainReport, drain
+from mig_manager.cluster.drain import DrainReport, drain
+from mig_manager.cluster.drainrules import DrainMode, DrainOptions
 from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.pods import uses_gpu
 from mig_manager.cluster.wait import Signal

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from mig_manager.cli.kubectl.use import Device, Kind, NodeUse, devices_of
 from mig_manager.cluster.budgets import Budget, refusal
-from mig_manager.cluster.drain import DrainOptions
+from mig_manager.cluster.drainrules import DrainOptions
 from mig_manager.cluster.objects import Pod
 from mig_manager.planning.plan import GpuPlan, KeptInstance, NodePlan
 from mig_manager.planning.state import GpuState, Inventory
