@@ -21,7 +21,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     # What kubeconfig files and exec plugins call their secrets.
     (
         re.compile(
-            r"(?i)\b((?:(?:id|access|refresh|bearer)[-_]?)?token|password|client[-_]?secret"
+            # (But "the next token: ..." is what parsers say.)
+            r"(?i)\b(?<!next )((?:(?:id|access|refresh|bearer)[-_]?)?token|password|client[-_]?secret"
             r"|client[-_]?(?:key|certificate)[-_]?data|certificate[-_]?authority[-_]?data)"
             r"([\"']?\s*[:=]\s*[\"']?)[^\s\"',;}&]+"
         ),

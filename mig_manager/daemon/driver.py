@@ -21,6 +21,8 @@ from mig_manager.host.driver import find_library
 from mig_manager.host.reset import reset_gpus
 from mig_manager.layouts.layout import GpuIdentity
 
+_LINGER_S = 1.0
+"""The reads of a run follow each other within a moment; between two runs there is no worker."""
 _KEPT = "The GPUs have the layout, but containers may not reach all of them."
 
 
@@ -42,6 +44,7 @@ def new_worker(
         parallel=settings.parallel_gpus,
         in_use_window_s=settings.in_use_window,
         call_timeout_s=settings.nvml_call_timeout,
+        linger_s=_LINGER_S,
     )
     return GpuWorker(source, options=options, heard=heard, counted=counted)
 

@@ -22,7 +22,7 @@ from mig_manager.gpu import work
 from mig_manager.gpu.control import CallRecord, Control
 from mig_manager.gpu.nvml import TIMEOUT, NvmlSource
 from mig_manager.gpu.readings import GpuUsage
-from mig_manager.gpu.sessions import LINGER_S, Sessions
+from mig_manager.gpu.sessions import Sessions
 from mig_manager.gpu.work import WorkerOptions
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
@@ -137,7 +137,7 @@ class _Server:
         self.connection = connection
         self._stop_fd = stop_fd
         self.setup: Setup = connection.recv()
-        self.sessions = Sessions(self.setup.source)
+        self.sessions = Sessions(self.setup.source, self.setup.options.linger_s)
         self._job: _Job | None = None
         self._stopped = False
 
@@ -156,7 +156,8 @@ class _Server:
                     stuck = job.stuck()
                     job.answer(Reply(None, None, tuple(job.control.records), hung=message, stuck=stuck))
                     continue
-                left = min(left, LINGER_S)  # Nobody tells when it is done, and then its session rests.
+                # Nobody tells when it is done, and then its session rests.
+                left = min(left, self.setup.options.linger_s or left)
             heard = wait([self.connection] if self._stopped else [self.connection, self._stop_fd], left)
             if self._stop_fd in heard:
                 self._stopped = True

@@ -1,6 +1,6 @@
 """NVML sessions of one worker process.
 
-Reads come in bursts, and opening a session takes as long as a hundred of them; so a session that only reads stays
+Reads come in bursts, and opening a session takes as long as a hundred of them; so a session that only reads may stay
 open for a moment. One that changed anything ends with its request: what is read back afterwards is read anew.
 """
 
@@ -14,16 +14,14 @@ from contextlib import contextmanager, suppress
 from mig_manager.gpu.control import Control
 from mig_manager.gpu.nvml import Nvml, NvmlCallError, NvmlSource, load
 
-LINGER_S = 1.0
-"""How long a session outlives a request that only reads. A GPU is not reset while one is open."""
-
 
 class Sessions:
     """At most one session at a time. Safe in any thread."""
 
-    def __init__(self, source: NvmlSource) -> None:
-        """Nothing is opened or loaded yet."""
+    def __init__(self, source: NvmlSource, linger_s: float) -> None:
+        """Nothing is opened or loaded yet. `linger_s`: how long a session outlives a request that only reads."""
         self._source = source
+        self._linger_s = linger_s
         self._lock = threading.Lock()
         self._open: Nvml | None = None
         self._idle_since: float | None = None
@@ -43,7 +41,7 @@ class Sessions:
             except BaseException:
                 self._shut(control)
                 raise
-            if linger:
+            if linger and self._linger_s:
                 self._idle_since = time.monotonic()
             else:
                 self._shut(control)
@@ -56,7 +54,7 @@ class Sessions:
     def idle_left(self) -> float | None:
         """Seconds until the session should `rest`; None where none is idle."""
         since = self._idle_since
-        return None if since is None else since + LINGER_S - time.monotonic()
+        return None if since is None else since + self._linger_s - time.monotonic()
 
     def _opened(self, control: Control) -> Nvml:
         if self._open is None:

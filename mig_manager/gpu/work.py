@@ -35,6 +35,8 @@ class WorkerOptions:
     """How long one NVML call may take; a longer one counts as hung."""
     request_timeout_s: float = 300.0
     """How long a whole request may take."""
+    linger_s: float = 0.0
+    """How long an NVML session outlives a request that only reads. Nobody can reset a GPU meanwhile."""
 
 
 def inventory(sessions: Sessions, options: WorkerOptions, control: Control) -> Inventory:

@@ -22,7 +22,7 @@ from tests.gpu.node import Node, bare, kinds, shape
 
 def device_counts(node: Node, now: Inventory) -> list[dict[str, int]]:
     """What NVML itself says that still fits, by GPU and profile."""
-    with Sessions(node.source).session(Control()) as nvml:
+    with Sessions(node.source, 0).session(Control()) as nvml:
         handles = [nvml.call("nvmlDeviceGetHandleByUUID", state.gpu.uuid.encode()) for state in now.gpus]
         return [
             {

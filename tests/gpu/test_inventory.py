@@ -164,7 +164,6 @@ def test_a_profile_without_any_known_placement_is_not_offered_and_what_is_there_
 ) -> None:
     node = make_node([later_model()])
     node.apply("2g.32gb")
-    node.worker.rest()
     node.gpus.fail("nvmlDeviceGetGpuInstancePossiblePlacements_v2", NOT_SUPPORTED, times=None)
     (state,) = node.worker.inventory().gpus
     assert shape(state) == "2g.32gb@0"

@@ -97,6 +97,7 @@ def test_gpus_that_the_layout_does_not_name_are_left_alone(make_node: MakeNode) 
 
 def test_no_session_is_open_during_a_reset(make_node: MakeNode) -> None:
     node = make_node("2xA100-SXM4-80GB", grouped_resets=True)
+    node.configure(linger_s=60.0)
     seen: list[list[int]] = []
     node.before_reset = lambda: seen.append(node.gpus.sessions())
     node.apply("3g.40gb", "3g.40gb")
@@ -106,7 +107,6 @@ def test_no_session_is_open_during_a_reset(make_node: MakeNode) -> None:
 def test_instances_are_changed_in_one_session_and_read_back_in_a_fresh_one(make_node: MakeNode) -> None:
     node = make_node("2xA100-SXM4-80GB")
     before = node.apply(SEVEN, "3g.40gb")
-    node.worker.rest()
     node.gpus.record_calls()
     node.apply("3g.40gb", SEVEN, before=before)
     calls = node.gpus.calls()

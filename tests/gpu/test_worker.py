@@ -58,6 +58,7 @@ def test_start_comes_back_before_the_process_is_ready_and_is_idempotent(make_nod
     begun = time.monotonic()
     node.worker.start()
     spent = time.monotonic() - begun
+    until(lambda: len(children()) == 1)
     (child,) = children()
     node.worker.start()
     assert children() == [child]
@@ -85,7 +86,7 @@ def test_the_process_ends_with_the_block_and_leaves_no_session(make_node: MakeNo
 def test_reads_in_a_row_share_a_session_that_rests_soon_after_the_last(make_node: MakeNode) -> None:
     node = make_node("1xA100-SXM4-80GB")
     node.apply(SEVEN)
-    node.worker.rest()
+    node.configure(linger_s=0.5)
     node.gpus.record_calls()
     first = node.worker.inventory()
     alone = len(node.gpus.calls())
@@ -99,6 +100,7 @@ def test_reads_in_a_row_share_a_session_that_rests_soon_after_the_last(make_node
 
 def test_a_session_in_which_a_call_fails_is_not_used_again(make_node: MakeNode) -> None:
     node = make_node("1xA30")
+    node.configure(linger_s=60.0)
     node.worker.inventory()
     node.gpus.fail("nvmlDeviceGetMigMode", GPU_IS_LOST, times=1)
     with pytest.raises(MigManagerError, match="does not answer on the bus"):
@@ -302,11 +304,9 @@ def test_a_driver_that_is_upgraded_between_two_requests_is_reached_by_a_fresh_pr
     node = make_node("1xA100-SXM4-80GB")
     before = node.apply(SEVEN)
     plan = planned(node, "7g.80gb")
-    node.worker.rest()
     node.gpus.restart_driver("590.44.01")
     after = node.worker.inventory()
     assert (after.driver_version, len(after.gpus[0].instances)) == ("590.44.01", 0)
-    node.worker.rest()
     node.gpus.restart_driver("595.1")
     node.worker.build(replace(plan, gpus=tuple(replace(gpu, destroy=()) for gpu in plan.gpus)))
     assert [shape(gpu) for gpu in node.worker.inventory().gpus] == ["7g.80gb@0"]
