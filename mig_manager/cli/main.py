@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
 
-import typer
-
-from mig_manager import __version__
 from mig_manager.cli import (
     apply,
     assert_,
@@ -24,7 +20,7 @@ from mig_manager.cli import (
     validate,
 )
 from mig_manager.cli.ending import run_command, run_program
-from mig_manager.cli.output import write
+from mig_manager.cli.program import new_app
 
 _EPILOG = """\b
 Examples:
@@ -39,46 +35,26 @@ Exit codes: 0 done or feasible, 1 asserted and differs, 2 bad input or
 infeasible, 3 the GPU refused.
 """
 
-app = typer.Typer(
-    name="mig-manager",
-    help="Re-partition the NVIDIA GPUs of a node, and touch the least.",
+app = new_app(
+    "mig-manager",
+    about="Re-partition the NVIDIA GPUs of a node, and touch the least.",
     epilog=_EPILOG,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    commands=(
+        plan,
+        validate,
+        apply,
+        assert_,
+        export,
+        generate,
+        checkpoint,
+        listing,
+        create,
+        destroy,
+        run,
+        release,
+        demo,
+    ),
 )
-for module in (
-    plan,
-    validate,
-    apply,
-    assert_,
-    export,
-    generate,
-    checkpoint,
-    listing,
-    create,
-    destroy,
-    run,
-    release,
-    demo,
-):
-    module.add_to(app)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        write(f"mig-manager {__version__}\n")
-        raise typer.Exit
-
-
-@app.callback()
-def _everywhere(
-    _version: Annotated[
-        bool,
-        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
-    ] = False,
-) -> None:
-    """Options that stand before the command."""
 
 
 def command_line(arguments: Sequence[str]) -> int:
