@@ -12,6 +12,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -90,7 +91,7 @@ class Bench:
 
     def __init__(self, node: Node, transition: Transition) -> None:
         self.node = node
-        node.configure(in_use_window_s=0.05)
+        node.configure(in_use_window_s=0.05, linger_s=1.0)  # The latter as the daemon has it.
         node.apply(*transition.old)
         if transition.refused is not None:
             node.gpus.refuse_placement(0, *transition.refused)
@@ -109,6 +110,8 @@ class Bench:
         self.old = self.holds()
 
     def rewind(self) -> None:
+        with suppress(MigManagerError):  # It may have died.
+            self.node.worker.rest()
         fresh = self.node.path.with_suffix(".start")
         fresh.write_bytes(self._start)
         os.replace(fresh, self.node.path)
