@@ -97,7 +97,10 @@ class PageServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open[writer] = None
         if len(self._open) > self._limits.connections:
-            next(iter(self._open)).transport.abort()
+            # It counts no more from here on: each of a crowd that comes at once has to push out another one.
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
         try:
             async with asyncio.timeout(self._limits.patience_s):
                 writer.write(await self._answer(reader))
@@ -106,7 +109,7 @@ class PageServer:
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             pass  # Whoever that is, there is nobody to answer.
         finally:
-            del self._open[writer]
+            self._open.pop(writer, None)
             writer.transport.abort()
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:

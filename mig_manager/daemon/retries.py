@@ -22,6 +22,8 @@ class Retries:
         self._attempt = 1
         self._another = False
         """Whether the attempt that comes next is one more at the same wish."""
+        self._reached = False
+        """Whether the last attempt was a success."""
         self._of: str | None = None
         """Hash of the wish that an earlier process has counted attempts at."""
 
@@ -29,13 +31,13 @@ class Retries:
         """A new wish, or none: forget the attempts at the former one."""
         self._due = None
         self._attempt = 1
-        self._another = False
+        self._another = self._reached = False
         self._of = None
 
     def begin(self) -> None:
-        """An attempt begins."""
-        self._attempt += self._another
-        self._another = False
+        """An attempt begins. After a success it is the first again, such as a repair of what has drifted since."""
+        self._attempt = 1 if self._reached else self._attempt + self._another
+        self._another = self._reached = False
 
     def go_on_from(self, said: Status | None, layout: str) -> None:
         """Count on from what the Node says of an earlier process's attempts at that layout.
@@ -57,6 +59,7 @@ class Retries:
         Gives the time of the next one, RFC 3339. None: there is none, or it is one of the looks for a driver,
         which follow each other too closely to be written down.
         """
+        self._reached = outcome.reason is None
         if outcome.reason is Reason.NVML_ERROR and outcome.phase is Phase.VALIDATING:
             self._due = time.monotonic() + self._settings.driver_retry
             return None

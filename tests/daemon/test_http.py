@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
 import time
@@ -132,6 +133,17 @@ def test_clients_that_send_nothing_or_too_slowly_keep_nobody_out_and_are_cut_off
         silent, slow = crowd[-2:]
         assert send_until_cut_off(slow, b"x", 0.02)
         assert said(silent) == b""
+
+
+def test_a_crowd_that_comes_at_once_does_not_stay() -> None:
+    with log() as lines:
+        PageServer(PAGES, "127.0.0.1", 0, Limits(connections=4, patience_s=60.0)).start()
+        eventually(lambda: bool(lines))
+    port = int(lines[0].split(": ")[0].rpartition(":")[2])
+    with ExitStack() as stack:
+        crowd = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(60)]
+        assert ask(port).endswith(b"hello\n")
+        eventually(lambda: len(crowd) - len(select.select(crowd, (), (), 0)[0]) <= 4)
 
 
 def test_who_does_not_read_the_answer_is_cut_off_and_keeps_nobody_waiting(port: int) -> None:

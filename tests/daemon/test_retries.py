@@ -11,8 +11,9 @@ from pynvml import NVML_ERROR_UNKNOWN
 
 from mig_manager.daemon.retries import Retries
 from mig_manager.daemon.settings import Settings
-from mig_manager.daemon.status import Phase, State, Status
+from mig_manager.daemon.status import Outcome, Phase, State, Status
 from mig_manager.daemon.wish import Wish
+from mig_manager.errors import Reason
 from mig_manager.simulation.resources import NODES
 from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
@@ -51,6 +52,21 @@ def test_a_new_process_counts_on_from_what_the_node_says(state: State, attempt: 
     assert retries.attempt_at(Wish("small", None)) == attempt
     assert retries.attempt_at(Wish("small", "abc")) == attempt
     assert retries.attempt_at(Wish("small", "edited")) == 1
+
+
+def test_a_failure_after_a_success_is_the_first_of_its_kind() -> None:
+    """As when the driver is loaded anew, days after a layout came at the last attempt."""
+    retries = Retries(Settings(node_name="gpu-1", retry_attempts=2))
+    wish = Wish("small", "abc")
+    blocked = Outcome(State.FAILED, Reason.EVICTION_BLOCKED, "web-guard", Phase.DRAINING)
+    retries.begin()
+    assert retries.schedule(blocked) is not None
+    retries.begin()
+    assert retries.schedule(Outcome(State.SUCCESS)) is None
+    assert retries.attempt_at(wish) == 2
+    retries.begin()
+    assert retries.attempt_at(wish) == 1
+    assert retries.schedule(blocked) is not None
 
 
 def guarded(node: GpuNode) -> Callable[[], object]:
