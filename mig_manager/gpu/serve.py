@@ -19,7 +19,7 @@ from typing import Literal
 
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu import work
-from mig_manager.gpu.control import CallRecord, Control
+from mig_manager.gpu.control import CallInHand, CallRecord, Control
 from mig_manager.gpu.nvml import TIMEOUT, NvmlSource
 from mig_manager.gpu.readings import GpuUsage
 from mig_manager.gpu.sessions import Sessions
@@ -66,13 +66,14 @@ class Reply:
 class _Job:
     """One request under way."""
 
-    def __init__(self, server: _Server, request: Request, *, heard: bool) -> None:
-        """`heard`: whether anybody waits for the answer."""
+    def __init__(self, server: _Server, request: Request, *, heard: bool, after: _Job | None = None) -> None:
+        """`heard`: whether anybody waits for the answer. `after`: the job that this one may have to wait for."""
         self.control = Control()
+        self.heard = heard
+        self._after = after
         self.started = time.monotonic()
         self._server = server
         self._request = request
-        self._heard = heard
         self._lock = threading.Lock()
         self.answered = False
         self.thread = threading.Thread(target=self._run, name=request.operation, daemon=True)
@@ -105,14 +106,19 @@ class _Job:
         with self._lock:
             if not self.answered:
                 self.answered = True
-                if not self._heard:
+                if not self.heard:
                     return
                 with suppress(OSError):  # the parent is gone; the main thread notices
                     self._server.connection.send(reply)
 
+    def _oldest_call(self) -> CallInHand | None:
+        """The call that has been in hand for longest."""
+        call = self.control.oldest_call()
+        return self._after.control.oldest_call() if call is None and self._after is not None else call
+
     def stuck(self) -> CallRecord | None:
         """The call that has been in hand for longest, as one that never came back."""
-        call = self.control.oldest_call()
+        call = self._oldest_call()
         if call is None:
             return None
         return CallRecord(call.function, TIMEOUT, time.monotonic() - call.started, call.gpu)
@@ -120,7 +126,7 @@ class _Job:
     def overdue(self, options: WorkerOptions) -> tuple[float, str]:
         """Seconds until it counts as hung, and what to say then."""
         now = time.monotonic()
-        call = self.control.oldest_call()
+        call = self._oldest_call()
         spent = now - self.started
         what = "between NVML calls"
         left = min(options.call_timeout_s, options.request_timeout_s - spent)
@@ -142,7 +148,7 @@ class _Server:
         self._stopped = False
 
     def run(self) -> None:
-        """Listen until the pipe closes."""
+        """Listen until the pipe closes, or a session does not end; the next request starts another process then."""
         while True:
             job = self._job if self._job is not None and not self._job.answered else None
             if job is None:
@@ -152,6 +158,8 @@ class _Server:
                     continue
             else:
                 left, message = job.overdue(self.setup.options)
+                if left <= 0 and not job.heard:
+                    return
                 if left <= 0:
                     stuck = job.stuck()
                     job.answer(Reply(None, None, tuple(job.control.records), hung=message, stuck=stuck))
@@ -167,7 +175,8 @@ class _Server:
                 self._start(self.connection.recv())
 
     def _start(self, request: Request, *, heard: bool = True) -> _Job:
-        self._job = job = _Job(self, request, heard=heard)
+        resting = self._job if self._job is not None and not self._job.heard else None
+        self._job = job = _Job(self, request, heard=heard, after=resting)
         if self._stopped:
             job.control.interrupt()
         job.thread.start()

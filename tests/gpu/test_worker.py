@@ -109,6 +109,22 @@ def test_a_session_in_which_a_call_fails_is_not_used_again(make_node: MakeNode) 
     assert len(node.worker.inventory().gpus) == 1
 
 
+def test_a_session_that_hangs_at_its_end_between_two_requests_costs_the_next_one_nothing(
+    make_node: MakeNode,
+) -> None:
+    node = make_node("1xA30")
+    node.configure(linger_s=0.1, call_timeout_s=0.3, request_timeout_s=5.0)
+    node.gpus.fail("nvmlShutdown", None, seconds=3600, times=1)
+    first = node.worker.inventory()
+    (old,) = children()
+    until(lambda: old.status() == psutil.STATUS_ZOMBIE, 3)
+    assert node.worker.inventory() == first
+    node.gpus.fail("nvmlShutdown", None, seconds=3600, times=1)
+    time.sleep(0.2)  # It has begun to rest.
+    with pytest.raises(LostWorkerError, match=r"nvmlShutdown has not come back for 0\.3 s"):
+        node.worker.inventory()
+
+
 def test_a_closed_worker_starts_again_at_the_next_request(make_node: MakeNode) -> None:
     node = make_node("1xA30")
     node.worker.inventory()
