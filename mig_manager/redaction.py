@@ -29,7 +29,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         rf"\1\2{HIDDEN}",
     ),
     # User and password of an address, such as a proxy's.
-    (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@:]+:[^\s/@]+@"), rf"\1{HIDDEN}@"),
+    (re.compile(r"(\b[a-z][a-z0-9+.-]{0,40}://)[^\s/@:]+:[^\s/@]+@"), rf"\1{HIDDEN}@"),
 )
 
 
