@@ -146,12 +146,17 @@ class Report:
         self.said = True
         return self._status(State.PENDING, Phase.VALIDATING)
 
-    def say(self, phase: Phase, message: str | None = None, *, cordon: bool = False) -> None:
-        """Say where the run stands, and what it waits for; `cordon`: and cordon the node, if it is not any more."""
+    def say(self, phase: Phase, message: str | None = None, *, cordon: Journal | None = None) -> None:
+        """Say where the run stands, and what it waits for.
+
+        `cordon`: and cordon the node, if it is not any more, with that journal, which says that the cordon is ours.
+        """
         self.phase = phase
         self.said = True
         change = self._status(State.PENDING, phase, message=None if message is None else fitting(message))
-        self._patch(change | NodeChange(unschedulable=True if cordon else None))
+        if cordon is not None:
+            change |= self.keep(cordon) | NodeChange(unschedulable=True)
+        self._patch(change)
 
     def change(
         self,

@@ -194,7 +194,7 @@ class Way:
         journal = self._report.journal_on(self._report.node)
         if journal is not None and journal.cordoned:
             # That is right whatever else has changed on the Node meanwhile, as it often has by now.
-            self._report.say(Phase.APPLYING, cordon=True)
+            self._report.say(Phase.APPLYING, cordon=journal)
         else:
             self._report.change(Phase.APPLYING, self._cordoned_still)
 

@@ -18,6 +18,8 @@ from tests.daemon.node import OPERATOR, GpuNode
 from tests.daemon.workloads import QUICK, mark_stuck, running, stick_operand, web
 from tests.shipped import component_verbs
 
+JOURNAL = "mig-manager/journal"
+
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 CLIENT = "nvidia.com/gpu.deploy.client"
 
@@ -159,4 +161,21 @@ def test_a_cordon_that_somebody_takes_off_is_set_again_before_the_gpus_change(ma
     applying = [each for each in node.history.versions if each.phase == "Applying"]
     assert applying
     assert all(each.cordoned for each in applying)
+    assert not node.cordoned
+
+
+def test_a_node_whose_run_somebody_has_put_back_by_hand_is_never_cordoned_without_a_journal(
+    make_node: MakeNode,
+) -> None:
+    """Whoever takes the journal off a Node has the daemon for dead; a cordon without one would stay for ever."""
+    node = make_node()
+    stuck = stick_operand(node)
+    node.start()
+    node.label("small")
+    node.wait(lambda: PAUSED in node.deploy_labels.values(), "the pause")
+    node.patch_node(annotations={JOURNAL: None}, unschedulable=False)
+    mark_stuck(node, OPERATOR, stuck, None)
+    assert node.ended("small")["state"] == "success"
+    assert any(each.phase == "Applying" and each.cordoned for each in node.history.versions)
+    assert all(each.journal for each in node.history.versions if each.cordoned)
     assert not node.cordoned
