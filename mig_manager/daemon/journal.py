@@ -84,7 +84,7 @@ class Journal:
                 services=tuple(map(str, values.get("services", ()))),
                 reboot=Reboot.from_values(values.get("reboot")),
             )
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
     def before(self, now: Inventory) -> Inventory:

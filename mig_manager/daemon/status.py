@@ -90,7 +90,11 @@ class Reboot:
     @classmethod
     def from_values(cls, values: Mapping[str, Any] | None) -> Reboot | None:
         """As written, by a version that may know more of it. Raises KeyError or TypeError where it makes no sense."""
-        return cls(values["layout"], values["hash"], values["boot"], values["at"]) if values else None
+        if not values:
+            return None
+        asked = cls(values["layout"], values["hash"], values["boot"], values["at"])
+        _must_be_words(asked.layout, asked.hash or "", asked.boot, asked.at)
+        return asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +163,11 @@ class Status:
             kept["reboot"] = Reboot.from_values(kept.get("reboot"))
             granted = kept.get("granted")
             kept["granted"] = Granted(granted["hash"], granted["gpus"]) if granted else None
+            _must_be_words(*(kept.get(key) or "" for key in _WORDS))
+            if not isinstance(kept.get("attempt", 1), int):
+                raise TypeError("an attempt has a number")
             return cls(**kept)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
 
@@ -178,6 +185,16 @@ class Outcome:
     def of(cls, error: MigManagerError, phase: Phase) -> Outcome:
         """The outcome of a run that ended with that error in that phase."""
         return cls(State.FAILED, error.reason, error.message, phase)
+
+
+_WORDS = ("layout", "hash", "message", "startedAt", "finishedAt", "nextRetryAt", "run")
+"""The fields of a Status that are text, or absent."""
+
+
+def _must_be_words(*values: object) -> None:
+    """Raise TypeError where anything that was read is no text."""
+    if not all(isinstance(value, str) for value in values):
+        raise TypeError("text is expected")
 
 
 def fitting(message: str) -> str:

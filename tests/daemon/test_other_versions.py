@@ -27,7 +27,7 @@ def test_a_journal_is_read_as_far_as_it_is_known(written: dict[str, Any]) -> Non
     assert (journal.cordoned, journal.operands) == (True, {LABEL: "true"})
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "null", "7", "{", '{"startedAt": "x"}'])
+@pytest.mark.parametrize("text", ["", "{}", "[]", "null", "7", "{", '{"startedAt": "x"}', "[" * 100_000])
 def test_what_is_no_journal_is_none(text: str) -> None:
     assert Journal.from_json(text) is None
 
@@ -40,11 +40,15 @@ def test_what_is_no_journal_is_none(text: str) -> None:
         ({"state": "resting"}, False),
         ({"phase": "Meditating"}, False),
         ({"reason": "NewReason"}, False),
+        ({"attempt": "third"}, False),
+        ({"attempt": None}, False),
+        ({"message": 7}, False),
+        ({"reboot": {**REBOOT, "at": 7}}, False),
     ],
     ids=str,
 )
 def test_a_status_of_which_not_every_word_is_known_counts_as_none(
-    changes: dict[str, str], read: bool
+    changes: dict[str, Any], read: bool
 ) -> None:
     status = Status.from_json(json.dumps({**SAID, **changes}))
     assert status == (Status("small", State.SUCCESS, Phase.DONE) if read else None)
