@@ -75,6 +75,8 @@ class Agent:
         self._run: Run | None = None
         self._missed = ""
         self._published: tuple[str, object] = ("", None)
+        self._publish_again = Deadline.never()
+        """When what could not be published is tried again."""
         self._stopping = False
 
     def serve(self) -> None:
@@ -92,6 +94,7 @@ class Agent:
                 # Whatever was planned, nobody asks for it any more.
                 self._retries.begin_anew()
                 self._drift.rest()
+                self._publish_again = Deadline.never()
             elif self._due():
                 self._act(meta)
 
@@ -116,9 +119,8 @@ class Agent:
         unlabelled = Deadline.never()
         if meta is not None and not self._wanted(meta):
             unlabelled = self._unlabelled.deadline(meta)
-        return Deadline(
-            min(each.at for each in (self._retries.deadline(), self._drift.deadline(), unlabelled))
-        )
+        all_of_them = (self._retries.deadline(), self._drift.deadline(), unlabelled, self._publish_again)
+        return Deadline(min(each.at for each in all_of_them))
 
     def _uid(self) -> str:
         """Of the Node as last seen; empty while there is none."""
@@ -288,12 +290,14 @@ class Agent:
     def _may_publish(self, meta: NodeMeta) -> bool:
         """Whether the names of the possible layouts may be other than those last written down."""
         wishes = self._site.wishes
-        return wishes.know_hardware and self._published != (meta.uid, wishes.sources())
+        news = self._published != (meta.uid, wishes.sources())
+        return wishes.know_hardware and (news or self._publish_again.passed)
 
     def _publish(self, meta: NodeMeta) -> None:
         """Write down which layouts this node can take now, and from where; and its GPUs, where no run does."""
         wishes = self._site.wishes
         self._published = (meta.uid, wishes.sources())
+        self._publish_again = Deadline.never()
         news = {
             LAYOUTS_ANNOTATION: json.dumps(wishes.feasible()),
             LAYOUTS_FROM_ANNOTATION: LayoutsFrom.of(self._site.settings).to_json(),
@@ -303,8 +307,8 @@ class Agent:
         if not ran and GPUS_ANNOTATION not in meta.annotations:
             news[GPUS_ANNOTATION] = gpus_annotation(wishes.inventory)
         news = {key: text for key, text in news.items() if meta.annotations.get(key) != text}
-        if news:
-            self._write(NodeChange(annotations=news))
+        if news and not self._write(NodeChange(annotations=news)):
+            self._publish_again = Deadline.after(self._site.settings.retry_longest)
 
     def _let_go(self, meta: NodeMeta) -> None:
         """The label is gone: the layout stays, and we say no more about it."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from mig_manager.simulation.api.faults import Fault
 from mig_manager.simulation.resources import PODS
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import OPERATOR, STATE, GpuNode
@@ -62,8 +63,10 @@ def test_a_node_that_asks_for_nothing_loses_the_start_up_taint_and_is_told_nothi
 
 
 def test_a_node_without_label_tells_what_it_could_be_asked_for(make_node: MakeNode) -> None:
+    """Also where that was refused at first."""
     node = make_node()
-    node.start()
+    node.cluster.api.faults.add(Fault("PATCH", "^/api/v1/nodes/", status=403))
+    node.start(MIG_MANAGER_RETRY_LONGEST="0.2")
     node.wait(lambda: "mig-manager/gpus" in node.annotations, "its GPUs")
     assert {"small", "balanced", "all-disabled"} <= set(json.loads(node.annotations["mig-manager/layouts"]))
     assert [each["index"] for each in json.loads(node.annotations["mig-manager/gpus"])] == [0, 1]
