@@ -197,9 +197,14 @@ class Agent:
         started = now() if journal is None else journal.started_at
         run = run_id(meta.uid, started)
         self._site.events.run = run
-        with lines_of_run(run, lambda: self._run.phase if self._run is not None else ""):
+        with lines_of_run(run, self._phase):
             self._carry_out(meta, layout, started, run)
         self._site.events.run = ""
+
+    def _phase(self) -> str:
+        """Where the run under way stands; empty for none. Safe in any thread."""
+        run = self._run
+        return run.phase if run is not None else ""
 
     def _carry_out(self, meta: NodeMeta, layout: str, started: str, name: str) -> None:
         """A run, and what is remembered of it; `name`: its id."""
