@@ -24,8 +24,8 @@ class Retries:
         """Whether the attempt that comes next is one more at the same wish."""
         self._reached = False
         """Whether the last attempt was a success."""
-        self._of: str | None = None
-        """Hash of the wish that an earlier process has counted attempts at."""
+        self._of: tuple[str, str | None] | None = None
+        """Layout of the wish whose attempts are counted, and its hash once that is known."""
 
     def begin_anew(self) -> None:
         """A new wish, or none: forget the attempts at the former one."""
@@ -45,12 +45,17 @@ class Retries:
         One that was cut short is gone on with, under its number.
         """
         if said is not None and said.layout == layout and said.state is not State.SUCCESS:
-            self._attempt, self._another, self._of = said.attempt, said.state is State.FAILED, said.hash
+            self._attempt, self._another = said.attempt, said.state is State.FAILED
+            self._of = (layout, said.hash)
 
     def attempt_at(self, wish: Wish) -> int:
         """The number of the attempt that is under way, at that wish; 1 for the first."""
-        if self._of is not None and wish.hash not in (None, self._of):
-            self._attempt, self._of = 1, None  # The layout was edited while nobody was there.
+        layout, known = self._of or (wish.layout, None)
+        if wish.layout != layout:
+            self._attempt, known = 1, None  # The label was changed in mid-run.
+        elif None not in (known, wish.hash) and wish.hash != known:
+            self._attempt = 1  # The layout was edited, in mid-run or while nobody was there.
+        self._of = (wish.layout, wish.hash or known)
         return self._attempt
 
     def schedule(self, outcome: Outcome, unfinished: bool = False) -> str | None:

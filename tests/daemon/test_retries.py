@@ -69,6 +69,19 @@ def test_a_failure_after_a_success_is_the_first_of_its_kind() -> None:
     assert retries.schedule(blocked) is not None
 
 
+@pytest.mark.parametrize("other", [Wish("balanced", "def"), Wish("balanced", None), Wish("small", "edited")])
+def test_another_wish_in_mid_run_has_all_its_attempts(other: Wish) -> None:
+    retries = Retries(Settings(node_name="gpu-1", retry_attempts=2))
+    blocked = Outcome(State.FAILED, Reason.EVICTION_BLOCKED, "web-guard", Phase.DRAINING)
+    for attempt in (1, 2):
+        retries.begin()
+        assert [retries.attempt_at(Wish("small", each)) for each in (None, "abc")] == [attempt, attempt]
+        if attempt == 1:
+            retries.schedule(blocked)
+    assert retries.attempt_at(other) == 1
+    assert retries.schedule(blocked) is not None
+
+
 def guarded(node: GpuNode) -> Callable[[], object]:
     guard(node)
     return lambda: unguard(node)
