@@ -15,6 +15,14 @@ if TYPE_CHECKING:
 _CONNECTIONS = 32
 
 
+def unusable() -> tuple[type[Exception], ...]:
+    """What the official client raises where credentials cannot be read, or make no sense."""
+    import yaml
+    from kubernetes.config import ConfigException
+
+    return (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError)
+
+
 class Credentials(Protocol):
     """Where it is written who we are."""
 
@@ -72,23 +80,13 @@ class Session:
     """The credentials as they were read at one time, and connections that use them."""
 
     def __init__(self, source: Credentials) -> None:
-        import yaml
         from kubernetes.client import ApiClient, Configuration
-        from kubernetes.config import ConfigException
 
         self._configuration = Configuration()
         self._configuration.connection_pool_maxsize = _CONNECTIONS
         try:
             source.load(self._configuration)
-        except (
-            ConfigException,
-            OSError,
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-            yaml.YAMLError,
-        ) as error:
+        except unusable() as error:
             words = " ".join(str(error).split())
             raise ApiError(f"No access to the API server by {source}: {words}") from error
         self.host: str = self._configuration.host.rstrip("/")

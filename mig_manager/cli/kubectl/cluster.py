@@ -13,7 +13,7 @@ from mig_manager.cluster.client import SERVICE_ACCOUNT, Api, collection_path
 from mig_manager.cluster.objects import JsonObject, Node, Pod
 from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.resources import advertised
-from mig_manager.cluster.session import Kubeconfig, ServiceAccount
+from mig_manager.cluster.session import Kubeconfig, ServiceAccount, unusable
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION
 from mig_manager.daemon.status import (
     CONFIG_LABEL,
@@ -81,6 +81,14 @@ class GpuNode:
         return ours or labelled or bool(self.gpus) or bool(advertised(self.node))
 
 
+def not_a_selector(error: ApiError, selector: str | None) -> InputError | None:
+    """What to say instead of a refusal of Nodes, if it is the selector that the API server cannot read."""
+    if not selector or error.status != 400:
+        return None
+    why = error.message.partition(": 400: ")[2] or error.message
+    return InputError(f"the selector (-l) {selector!r} cannot be read: {why}")
+
+
 def _json_list(text: str | None) -> list[Any]:
     try:
         found = json.loads(text or "[]")
@@ -93,21 +101,31 @@ def connect(kubeconfig: Path | None, context: str | None) -> Api:
     """Reach the cluster as kubectl does; in a pod without kubeconfig, by its service account.
 
     Raises:
-        InputError: the kubeconfig has no such context.
-        ApiError: the credentials cannot be used.
+        InputError: the kubeconfig cannot be read or used, or has no such context.
     """
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import list_kube_config_contexts
 
     file = None if kubeconfig is None else str(kubeconfig)
+    if kubeconfig is not None and not kubeconfig.exists():
+        raise InputError(f"there is no kubeconfig {kubeconfig}")
     try:
         contexts = [each["name"] for each in list_kube_config_contexts(file)[0]]  # type: ignore[no-untyped-call]
     except ConfigException:
         in_pod = kubeconfig is None and context is None and SERVICE_ACCOUNT.is_dir()
-        return Api(ServiceAccount(SERVICE_ACCOUNT) if in_pod else Kubeconfig(kubeconfig, context))
+        return _api(ServiceAccount(SERVICE_ACCOUNT) if in_pod else Kubeconfig(kubeconfig, context))
+    except unusable():
+        return _api(Kubeconfig(kubeconfig, context))
     if context is not None and context not in contexts:
         raise InputError(f"there is no context {context!r} in the kubeconfig{_choices(context, contexts)}")
-    return Api(Kubeconfig(kubeconfig, context))
+    return _api(Kubeconfig(kubeconfig, context))
+
+
+def _api(credentials: ServiceAccount | Kubeconfig) -> Api:
+    try:
+        return Api(credentials)
+    except ApiError as error:
+        raise InputError(error.message) from error
 
 
 def namespace_of(kubeconfig: Path | None, context: str | None) -> str:
@@ -142,10 +160,7 @@ def find_nodes(
     try:
         listed = api.get(collection_path("nodes"), query)
     except ApiError as error:
-        if selector and error.status == 400:
-            why = error.message.partition(": 400: ")[2] or error.message
-            raise InputError(f"the selector (-l) {selector!r} cannot be read: {why}") from None
-        raise
+        raise not_a_selector(error, selector) or error from None
     nodes = {each["metadata"]["name"]: GpuNode(Node.from_json(each)) for each in listed["items"]}
     names = [name.removeprefix("node/") for name in names or ()]
     for name in names:

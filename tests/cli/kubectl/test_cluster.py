@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from mig_manager.cli.kubectl.cluster import connect, find_nodes, find_pods
 from mig_manager.daemon.status import State
 from tests.cli.kubectl.cluster import Cluster
+from tests.cli.kubectl.conftest import Mig
 
 
 def test_what_stands_on_the_nodes_is_read(cluster: Cluster) -> None:
@@ -27,3 +31,30 @@ def test_what_stands_on_the_nodes_is_read(cluster: Cluster) -> None:
         assert (three.wanted, three.status, three.node.unschedulable) == ("", None, True)
         assert [str(pod) for pod in find_pods(api, "gpu-1")] == ["ml/a"]
         assert [str(pod) for pod in find_pods(api)] == ["default/b", "ml/a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "is empty"),
+        ("hello world", "No access to the API server by the kubeconfig"),
+        ("- 1\n", "No access to the API server by the kubeconfig"),
+        ("a: [b\n", "while parsing a flow sequence"),
+        ("\udcff\udcfe\0", "can't decode byte 0xff"),
+        ("contexts: 5\ncurrent-context: a\n", "No access to the API server by the kubeconfig"),
+        ("contexts: [{name: a}]\ncurrent-context: a\n", "Expected key context"),
+        ("contexts: [{name: a, context: {}}]\ncurrent-context: b\n", "Expected object with name b"),
+    ],
+)
+def test_a_kubeconfig_that_makes_no_sense_is_bad_input(mig: Mig, tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(text, encoding="utf-8", errors="surrogateescape")
+    ended = mig("status", "--kubeconfig", file)
+    assert (ended.code, told in ended.err, str(file) in ended.err) == (2, True, True), ended.err
+
+
+def test_a_kubeconfig_that_is_no_file_is_bad_input(mig: Mig, tmp_path: Path) -> None:
+    absent = mig("status", "--kubeconfig", tmp_path / "absent")
+    assert (absent.code, absent.err) == (2, f"error: there is no kubeconfig {tmp_path / 'absent'}\n")
+    folder = mig("status", "--kubeconfig", tmp_path)
+    assert (folder.code, "Is a directory" in folder.err) == (2, True), folder.err

@@ -154,6 +154,11 @@ def test_a_port_that_is_taken_is_one_error(cluster: Cluster, mig: Mig) -> None:
     assert "without --port a free one is taken" in told.err
 
 
+def test_a_selector_that_makes_no_sense_is_bad_input(mig: Mig) -> None:
+    told = mig("web", "-l", "(((")
+    assert (told.code, told.err.startswith("error: the selector (-l) '(((' cannot be read: ")) == (2, True), told.err
+
+
 def test_the_states_of_a_run_appear_without_a_reload(cluster: Cluster, page: Page) -> None:
     cluster.add_node("gpu-1", "1xA100-SXM4-80GB", layout="all-balanced")
     with served(cluster) as server:

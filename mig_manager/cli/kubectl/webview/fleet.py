@@ -12,7 +12,7 @@ from typing import Self
 from loguru import logger
 
 from mig_manager.cli.errors import InputError
-from mig_manager.cli.kubectl.cluster import GpuNode
+from mig_manager.cli.kubectl.cluster import GpuNode, not_a_selector
 from mig_manager.cli.kubectl.gpus import gpus_of, plugin_strategy
 from mig_manager.cli.kubectl.showing import Shown
 from mig_manager.cli.kubectl.use import Tenant, node_use, read_claims
@@ -20,6 +20,7 @@ from mig_manager.cli.kubectl.webview.documents import node_document, strange_doc
 from mig_manager.cluster.claims import SliceDevice
 from mig_manager.cluster.client import Api, collection_path
 from mig_manager.cluster.objects import JsonObject, Node
+from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.resources import advertised
 from mig_manager.cluster.selection import Selection
 from mig_manager.cluster.wait import Deadline, Signal
@@ -74,13 +75,16 @@ class Fleet:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        """Raises ApiError where the Nodes cannot be read."""
+        """Raises ApiError where the Nodes cannot be read, InputError where the selector cannot."""
         with ExitStack() as stack:
             logger.disable("mig_manager")
             stack.callback(logger.enable, "mig_manager")
             stack.enter_context(self._nodes)
             stack.enter_context(self._pods)
-            self._nodes.wait_synced(Deadline.after(_FIRST_S))
+            try:
+                self._nodes.wait_synced(Deadline.after(_FIRST_S))
+            except ApiError as error:
+                raise not_a_selector(error, self._selector) or error from None
             self._signal.wait(lambda: self._pods.synced or self._pods.problem, Deadline.after(_FIRST_S))
             self._look()
             self._thread.start()
