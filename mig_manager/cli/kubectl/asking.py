@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from mig_manager.cli.kubectl.cluster import GpuNode
-from mig_manager.cli.kubectl.meaning import Meaning
+from mig_manager.cli.kubectl.meaning import Meaning, takes_no_layout
 from mig_manager.cluster.node import NodeChange
 from mig_manager.daemon.status import (
     AGAIN_ANNOTATION,
@@ -154,8 +154,7 @@ def _problem(layout: str, node: GpuNode, meaning: Meaning | None) -> str | None:
         # It may have been written a moment ago, so that the node has not listed it yet.
         return meaning.refusal(layout)
     if not names:
-        where = f" (layouts: {meaning.written.words})" if meaning is not None else ""
-        return f"it can take no layout now: its layout file cannot be used, or its GPUs have no MIG{where}"
+        return takes_no_layout("" if meaning is None else meaning.written.words)
     near = nearest(layout, names)
     shown = hint(near) if near else f"; there are: {_names(names)}"
     return f"layout {layout!r} is not possible there now{shown} (see kubectl mig layouts)"

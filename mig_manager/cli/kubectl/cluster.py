@@ -68,6 +68,11 @@ class GpuNode:
         return _json_list(self.node.meta.annotations.get(LAYOUTS_ANNOTATION))
 
     @property
+    def takes_no_layout(self) -> bool:
+        """Whether the daemon has found that it can take none now: its layout file cannot be used, or it has no MIG."""
+        return self.node.meta.annotations.get(LAYOUTS_ANNOTATION) == "[]"
+
+    @property
     def in_a_run(self) -> bool:
         """Whether something is to be put back there: a run is under way, or was broken off."""
         return JOURNAL_ANNOTATION in self.node.meta.annotations

@@ -106,4 +106,4 @@ def _unknown(message: str, node: str, written: Written, known_there: bool) -> st
             f"{message}\nThe daemon on {node} lists it, from elsewhere: give its file by --config-file, or its "
             f"ConfigMap by --config-map. Here is known: {written.words}"
         )
-    return message if written.book is not None else f"{message}\nThe layouts are {written.words}"
+    return message if written.book is not None else f"{message}\nlayouts: {written.words}"

@@ -10,7 +10,7 @@ import typer
 from mig_manager.cli.errors import ExitCode, InputError
 from mig_manager.cli.kubectl.options import Context, KubeconfigFile, Selector
 from mig_manager.cli.options import Listing
-from mig_manager.errors import MigManagerError
+from mig_manager.errors import MigManagerError, Reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -125,8 +125,13 @@ def _forecast(
     api: Api, node: GpuNode, layout: str, written: Written, budgets: Sequence[Budget], unread: str
 ) -> Forecast | NoForecast:
     from mig_manager.cli.kubectl.forecast import NoForecast, forecast
+    from mig_manager.cli.kubectl.meaning import takes_no_layout
     from mig_manager.cli.kubectl.show import shown_node
 
+    if written.book is None and node.takes_no_layout:
+        # Its daemon refuses each name then, also those that the hardware offers.
+        why = f"{node.name}: {takes_no_layout(written.words)}"
+        return NoForecast(node.name, MigManagerError(Reason.INVALID_LAYOUT, why))
     remarks = [unread] if unread else []
     if node.in_a_run:
         remarks.append(

@@ -167,6 +167,10 @@ CASES: dict[str, tuple[Snapshot, list[tuple[str, Verdict, str]]]] = {
         unlike(nodes=(node(labels={CONFIG_LABEL: "all-1g.10g"}),)),
         [("layout", PROBLEM, "did you mean all-1g.10gb"), ("state", WARNING, "still about all-1g.10gb")],
     ),
+    "a layout file that cannot be used": (
+        unlike(nodes=(node(annotations={LAYOUTS_ANNOTATION: "[]"}),)),
+        [("layout", PROBLEM, "it can take no layout now: its layout file cannot be used")],
+    ),
     "a failed run": (
         unlike(nodes=(node(status=FAILED),)),
         [("state", PROBLEM, "failed: EvictionBlocked: pod ml/a")],

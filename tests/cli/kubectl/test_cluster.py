@@ -46,7 +46,9 @@ def test_what_stands_on_the_nodes_is_read(cluster: Cluster) -> None:
         ("contexts: [{name: a, context: {}}]\ncurrent-context: b\n", "Expected object with name b"),
     ],
 )
-def test_a_kubeconfig_that_makes_no_sense_is_bad_input(mig: Mig, tmp_path: Path, text: str, told: str) -> None:
+def test_a_kubeconfig_that_makes_no_sense_is_bad_input(
+    mig: Mig, tmp_path: Path, text: str, told: str
+) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(text, encoding="utf-8", errors="surrogateescape")
     ended = mig("status", "--kubeconfig", file)

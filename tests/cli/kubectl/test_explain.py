@@ -102,8 +102,8 @@ def test_who_may_only_read_the_own_pods_still_gets_an_answer(cluster: Cluster, m
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        (["pod/wait", "-n", "ml"], 2, "there is no pod 'wait' in namespace ml; did you mean waits?"),
-        (["waits"], 2, "there is no pod 'waits' in namespace default; there is no pod in default"),
+        (["pod/wait", "-n", "ml"], 2, "there is no pod 'wait' in namespace 'ml'; did you mean waits?"),
+        (["waits"], 2, "there is no pod 'waits' in namespace 'default'; there is no pod in 'default'"),
         (["deploy/waits"], 2, "deploy is no pod; name one, as in pod/waits"),
         (["a", "b", "c"], 2, "one pod is explained at a time"),
     ],

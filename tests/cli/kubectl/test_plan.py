@@ -206,6 +206,19 @@ def test_the_daemon_of_each_node_says_where_its_layouts_are(cluster: Cluster, mi
     assert "/etc/layouts.yaml on the node, which cannot be read from here" in mig("plan", "gpu-3", "mine").err
 
 
+def test_where_the_daemon_can_take_no_layout_the_hardware_offers_none_either(
+    cluster: Cluster, mig: Mig
+) -> None:
+    place = json.dumps({"configMap": "a/layouts", "key": "file"})
+    nothing = {LAYOUTS_FROM_ANNOTATION: place, LAYOUTS_ANNOTATION: "[]"}
+    cluster.add_config_map("a", "layouts", {"file": "version: v1\nmig-configs: [nonsense"})
+    cluster.add_node("gpu-1", annotations=nothing)
+    told = mig("plan", "gpu-1", "all-balanced")
+    assert (told.code, told.out) == (2, "")
+    assert told.err.startswith("error: InvalidLayout: gpu-1: it can take no layout now: "), told.err
+    assert "(layouts: not usable: a/layouts/file:3: " in told.err
+
+
 def test_what_is_not_known_is_said(cluster: Cluster, mig: Mig) -> None:
     inventory = cluster.add_node("gpu-1")
     cluster.journal("gpu-1", inventory)

@@ -156,7 +156,9 @@ def test_a_port_that_is_taken_is_one_error(cluster: Cluster, mig: Mig) -> None:
 
 def test_a_selector_that_makes_no_sense_is_bad_input(mig: Mig) -> None:
     told = mig("web", "-l", "(((")
-    assert (told.code, told.err.startswith("error: the selector (-l) '(((' cannot be read: ")) == (2, True), told.err
+    assert (told.code, told.err.startswith("error: the selector (-l) '(((' cannot be read: ")) == (2, True), (
+        told.err
+    )
 
 
 def test_the_states_of_a_run_appear_without_a_reload(cluster: Cluster, page: Page) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from mig_manager.cli.kubectl.checking.snapshot import Check, Snapshot, Verdict
 from mig_manager.cli.kubectl.cluster import GpuNode
+from mig_manager.cli.kubectl.meaning import takes_no_layout
 from mig_manager.daemon.status import CONFIG_LABEL, Phase, State, Status
 from mig_manager.errors import Reason
 from mig_manager.layouts.findings import clipped, hint
@@ -90,6 +91,11 @@ def layout(seen: Snapshot, node: GpuNode) -> Iterator[Check]:
     wanted, listed = node.wanted, node.layouts
     if not wanted:
         yield Check("layout", node.name, Verdict.OK, "none is asked for")
+    elif node.takes_no_layout:
+        text = f"{clipped(wanted)} is asked for, and {takes_no_layout()}"
+        yield Check(
+            "layout", node.name, Verdict.PROBLEM, text, f"kubectl mig layouts {node.name}   # says why"
+        )
     elif not listed:
         text = f"{wanted} is asked for; which layouts there are is not known"
         yield Check("layout", node.name, Verdict.UNKNOWN, text)

@@ -74,9 +74,9 @@ def _pod(api: Api, namespace: str, name: str) -> JsonObject:
             raise
     listed = _allowed(lambda: api.get(collection_path("pods", namespace=namespace)))
     names = [each["metadata"]["name"] for each in (listed or {}).get("items") or ()]
-    near = hint(nearest(name, names)) or ("" if names else f"; there is no pod in {namespace}")
+    near = hint(nearest(name, names)) or ("" if names else f"; there is no pod in {namespace!r}")
     raise InputError(
-        f"there is no pod {name!r} in namespace {namespace}{near or '; -n names another namespace'}"
+        f"there is no pod {name!r} in namespace {namespace!r}{near or '; -n names another namespace'}"
     )
 
 
