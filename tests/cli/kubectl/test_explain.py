@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mig_manager.daemon.layoutsfrom import LayoutsFrom
-from mig_manager.daemon.status import LAYOUTS_FROM_ANNOTATION
+from mig_manager.daemon.status import LAYOUTS_ANNOTATION, LAYOUTS_FROM_ANNOTATION
 from mig_manager.simulation.api.faults import Fault
 from tests.cli.kubectl.cluster import Cluster
 from tests.cli.kubectl.conftest import Mig
@@ -90,6 +90,16 @@ def test_what_is_assumed_is_said(cluster: Cluster, mig: Mig, node: dict[str, Any
     cluster.add_pod("waits", None, {LARGE: 1}, namespace="ml")
     (remedy,) = mig("explain", "waits", "-n", "ml", "-o", "json").json["remedies"]
     assert (remedy["node"], remedy["doubts"]) == ("gpu-1", doubts)
+
+
+def test_no_layout_is_proposed_where_the_daemon_takes_none(cluster: Cluster, mig: Mig) -> None:
+    cluster.clear()
+    broken = LayoutsFrom(config_map="a/layouts", key="file").to_json()
+    cluster.add_config_map("a", "layouts", {"file": "version: v1\nmig-configs: [nonsense"})
+    cluster.add_node("gpu-1", annotations={LAYOUTS_FROM_ANNOTATION: broken, LAYOUTS_ANNOTATION: "[]"})
+    cluster.add_pod("waits", None, {LARGE: 1}, namespace="ml")
+    told = mig("explain", "waits", "-n", "ml").out
+    assert told.endswith("No layout can be set on gpu-1 now; kubectl mig layouts gpu-1 says why.\n"), told
 
 
 def test_who_may_only_read_the_own_pods_still_gets_an_answer(cluster: Cluster, mig: Mig) -> None:

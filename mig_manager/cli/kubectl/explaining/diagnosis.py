@@ -172,6 +172,9 @@ def _unserved(places: Sequence[Place]) -> str:
     dark = [place.name for place in places if place.inventory is None or not place.strategy]
     if dark:
         return f"Which layout would serve it cannot be told: nothing is known of the GPUs of {listed(dark)}."
+    stuck = [place.name for place in places if place.book is None and place.node.takes_no_layout]
+    if stuck:
+        return f"No layout can be set on {listed(stuck)} now; kubectl mig layouts {stuck[0]} says why."
     return f"No layout that is known for {listed(place.name for place in places)} would serve it."
 
 

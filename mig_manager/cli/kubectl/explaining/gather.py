@@ -91,6 +91,8 @@ def _place(node: GpuNode, tenants: tuple[Tenant, ...] | None, meanings: Meanings
     if inventory is None:
         return Place(node, tenants)
     written = meanings.written(node)
+    if written.book is None and node.takes_no_layout:
+        return Place(node, tenants, inventory=inventory)
     if written.book is None:
         doubts.append(f"its layouts are taken to be those of its hardware ({written.words})")
     if written.unread:
