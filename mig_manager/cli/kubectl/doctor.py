@@ -20,7 +20,7 @@ Exits with 0 where nothing is wrong (warnings do not count), 1 with a problem, 3
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command("doctor", epilog=_EXAMPLES)(doctor)
+    app.command("doctor", epilog=_EXAMPLES, short_help="Check whether everything is in order.")(doctor)
 
 
 def doctor(

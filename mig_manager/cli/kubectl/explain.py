@@ -20,7 +20,9 @@ _POD_WORDS = ("pod", "pods", "po")
 
 def add_to(app: typer.Typer) -> None:
     """Register the command."""
-    app.command("explain", epilog=_EXAMPLES)(explain)
+    app.command(
+        "explain", epilog=_EXAMPLES, short_help="Why a pod waits for a GPU, and what would serve it."
+    )(explain)
 
 
 def explain(
