@@ -60,7 +60,7 @@ def status(
             complain("there is no such Node" if selector else "there is no Node with GPUs")
         shown = standings(found, _pods(api, [each.name for each in found]))
     _print(shown, output)
-    if not all(each.as_asked for each in shown):
+    if not all(each.as_asked for each in shown) or (selector and not shown):
         raise typer.Exit(ExitCode.DIFFERS)
 
 
