@@ -143,7 +143,9 @@ def test_what_cannot_be_shown_is_named(mig: Mig, fleet: Cluster) -> None:
     unreadable = mig("status", "-l", "pool=one,,")
     assert (unreadable.code, "the selector (-l) 'pool=one,,' cannot be read" in unreadable.err) == (2, True)
     nothing = mig("status", "-l", "pool=none")
-    assert (nothing.code, nothing.out, nothing.err) == (1, "", "there is no such Node\n"), "nobody is as asked for"
+    assert (nothing.code, nothing.out, nothing.err) == (1, "", "there is no such Node\n"), (
+        "nobody is as asked for"
+    )
     assert mig("status", "-l", "pool=none", "-o", "json").json == {"nodes": []}
 
 
