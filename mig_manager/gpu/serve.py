@@ -29,6 +29,8 @@ from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
 
 Operation = Literal["inventory", "usage", "release", "build", "rebuild", "persistence", "rest"]
+GAVE_UP = 75
+"""Exit status of a worker that has not begun what it was asked for last: its session before did not end."""
 Payload = NodePlan | tuple[tuple[GpuIdentity, bool], ...] | None
 """What a request is about: a plan, or persistence modes."""
 Result = Inventory | tuple[GpuIdentity, ...] | tuple[GpuUsage, ...] | None
@@ -202,12 +204,14 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     server = None
+    status = 0
     try:
         server = _Server(Connection(int(sys.argv[1])), int(sys.argv[2]))
         server.run()
+        status = GAVE_UP
     except (EOFError, OSError):
         if server is not None:
             server.finish()
     finally:
         # Threads that hang in the driver must not keep the process alive.
-        os._exit(0)
+        os._exit(status)

@@ -23,7 +23,7 @@ from mig_manager.errors import MigManagerError, Reason
 from mig_manager.gpu.control import CallRecord
 from mig_manager.gpu.nvml import LIB_RM_VERSION_MISMATCH, NvmlCallError, NvmlSource
 from mig_manager.gpu.readings import GpuUsage
-from mig_manager.gpu.serve import Operation, Payload, Reply, Request, Result, Setup
+from mig_manager.gpu.serve import GAVE_UP, Operation, Payload, Reply, Request, Result, Setup
 from mig_manager.gpu.work import WorkerOptions
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.planning.plan import NodePlan
@@ -232,7 +232,8 @@ class GpuWorker:
             raise reply.error
         return reply.result
 
-    def _exchange(self, request: Request) -> Reply:
+    def _exchange(self, request: Request, *, again: bool = False) -> Reply:
+        """Ask the worker; `again`: a second one, since the first had not begun."""
         self.start()
         assert self._connection is not None
         timeout = self.options.request_timeout_s + _GRACE_S
@@ -242,6 +243,8 @@ class GpuWorker:
                 return cast(Reply, self._connection.recv())
         except (EOFError, OSError):
             status = self._end(_GRACE_S)
+            if status == _status(GAVE_UP) and not again:
+                return self._exchange(request, again=True)
             message = f"The GPU worker process died during {request.operation}: {status}."
             raise LostWorkerError(message, hung=False) from None
         self._end(0)
