@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mig_manager.cluster.resources import GPU_RESOURCE, MIG_PREFIX, SHARED, seen_replicas
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.layouts.layout import NodeTarget
-from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
+from mig_manager.layouts.profile import MigProfile, dotted_profile
 from mig_manager.planning.state import GpuState, Inventory
 
 
@@ -61,12 +61,7 @@ def profile_of(resource: str) -> MigProfile | None:
     """
     if not resource.startswith(MIG_PREFIX):
         return None
-    name = resource.removeprefix(MIG_PREFIX).removesuffix(SHARED)
-    head, mark, attributes = name.partition("gb.")
-    try:
-        return MigProfile.parse(f"{head}gb+{attributes}" if mark else name)
-    except ProfileSyntaxError:
-        return None
+    return dotted_profile(resource.removeprefix(MIG_PREFIX).removesuffix(SHARED))
 
 
 def expected_resources(shapes: Iterable[GpuShape], strategy: str) -> Mapping[str, int]:

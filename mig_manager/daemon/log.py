@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
@@ -178,9 +178,7 @@ def run_id(node_uid: str, started_at: str) -> str:
 def _with_count(line: Line, more: int, seconds: float) -> Line:
     span = f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
     times = "once more" if more == 1 else f"{more} more times"
-    return Line(
-        line.time, line.level, f"{line.message} (and {times} in {span})", line.node, line.run, line.phase
-    )
+    return replace(line, message=f"{line.message} (and {times} in {span})", exception="")
 
 
 def _of_a_thread(args: threading.ExceptHookArgs) -> None:

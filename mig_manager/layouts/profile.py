@@ -107,3 +107,15 @@ def _attributes(text: str, tail: str) -> frozenset[str]:
     if len(set(names)) != len(names):
         raise ProfileSyntaxError(f"{text!r} names an attribute twice")
     return frozenset(names)
+
+
+def dotted_profile(name: str) -> MigProfile | None:
+    """The profile that a layout or resource name speaks of, where a dot stands for `+`: `1g.10gb.me` for `1g.10gb+me`.
+
+    None for any other name.
+    """
+    head, mark, attributes = name.partition("gb.")
+    try:
+        return MigProfile.parse(f"{head}gb+{attributes}" if mark else name)
+    except ProfileSyntaxError:
+        return None

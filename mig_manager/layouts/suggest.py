@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
+from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError, dotted_profile
 
 _PREFIXES = ("nvidia.com/", "mig-", "all-")
 _LOOSE_PROFILE = re.compile(
@@ -23,7 +23,7 @@ def nearest(word: str, choices: Iterable[str], n: int = 3) -> tuple[str, ...]:
     """
     whole = _lower(word)
     wanted = _core(whole)
-    profile = _profile(wanted)
+    profile = dotted_profile(wanted)
     ranked = []
     for order, choice in enumerate(dict.fromkeys(choices)):
         core = _core(_lower(choice))
@@ -76,18 +76,9 @@ def _core(text: str) -> str:
     return text
 
 
-def _profile(core: str) -> MigProfile | None:
-    """The profile that a name speaks of, with the dots that stand for `+` in layout and resource names."""
-    head, mark, tail = core.partition("gb.")
-    try:
-        return MigProfile.parse(f"{head}gb+{tail}" if mark else core)
-    except ProfileSyntaxError:
-        return None
-
-
 def _rank(wanted: str, profile: MigProfile | None, choice: str, distance: int) -> tuple[int, int] | None:
     """How far off a choice is, the smaller the nearer; None where it does not resemble the word."""
-    other = _profile(choice) if profile is not None else None
+    other = dotted_profile(choice) if profile is not None else None
     if profile is not None and other is not None:
         if _slices(profile) == _slices(other):
             strange = 2 * (_extras(profile) != _extras(other))
