@@ -19,7 +19,7 @@ from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.interrupts import Interrupts, StoppingError
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION
 from mig_manager.daemon.report import Report
-from mig_manager.daemon.settings import pool_limits
+from mig_manager.daemon.settingtypes import pool_limits
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.status import Phase
 from mig_manager.daemon.windows import Windows
@@ -106,8 +106,8 @@ class Fleet:
         self._waited = False
         if self._slots is not None and self._slots.held:
             return False
-        restores = self._report.lost_everything(self._gpus())
-        if self._report.edited and self._site.settings.edited_layouts == "report" and not restores:
+        restores = self._lost_everything()
+        if self._edited and self._site.settings.edited_layouts == "report" and not restores:
             self._hold_back("MIG_MANAGER_EDITED_LAYOUTS=report")
         with self._interrupts.free_to_start_over():
             while True:
@@ -133,7 +133,7 @@ class Fleet:
 
     def _limit(self) -> int:
         """How many slots there are for this run; 0 for as many as there are nodes."""
-        return self._limit_that_is_set or int(self._report.edited)
+        return self._limit_that_is_set or int(self._edited)
 
     @property
     def _limit_that_is_set(self) -> int:
@@ -236,13 +236,20 @@ class Fleet:
                 Reason.API_ERROR, f"A limit on nodes that change at once needs Leases: {error.message}"
             ) from error
         held_back = self._site.settings.edited_layouts != "always"
-        if held_back and not self._report.lost_everything(self._gpus()):
+        if held_back and not self._lost_everything():
             self._hold_back(f"one node at a time needs Leases, which are not permitted ({error.message})")
         logger.warning("Leases are not permitted: the edited layout is applied without a slot")
         return True
 
+    @property
+    def _edited(self) -> bool:
+        return self._report.before.edited(self._report.wish)
+
+    def _lost_everything(self) -> bool:
+        return self._report.before.lost_everything(self._report.wish, self._gpus())
+
     def _hold_back(self, why: str) -> NoReturn:
-        if not self._report.as_granted(self._gpus()):
+        if not self._report.before.as_granted(self._report.wish, self._gpus()):
             raise MigManagerError(
                 Reason.DRIFTED,
                 "The layout was edited, and the GPUs are not as it was before either. It is not applied by itself:"

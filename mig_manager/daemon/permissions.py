@@ -18,7 +18,8 @@ from mig_manager.cluster.client import Api
 from mig_manager.cluster.events import EventRecorder
 from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.wait import Deadline
-from mig_manager.daemon.settings import DrainMode, Settings
+from mig_manager.daemon.settings import Settings
+from mig_manager.daemon.settingtypes import DrainMode
 from mig_manager.errors import MigManagerError, Reason
 
 EVENT = "PermissionsMissing"

@@ -88,7 +88,7 @@ class Rebooting:
 
     def _refuse_again(self, plan: NodePlan) -> None:
         """Raise RebootRequired where the node was rebooted for this plan, or should have been, in vain."""
-        asked, said = self._report.reboot, self._report.before
+        asked, said = self._report.reboot, self._report.before.status
         stuck = [gpu for gpu in plan.gpus if gpu.mig.switches and gpu.mig.reset]
         if asked is None or not stuck:
             return

@@ -170,7 +170,7 @@ class Run:
                     self._way.make(everyone=self._reboots)
                     self._repartition()
                     self._reboot()
-            elif self._report.not_usable:
+            elif self._report.before.not_usable:
                 self._restart_clients(undo)
             if self._gpus.worked:
                 self._publish_devices()
@@ -201,7 +201,7 @@ class Run:
         self._report.phase = Phase.VALIDATING
         inventory = self._gpus.read(held)
         wish = self._site.wishes.of(self._asked())
-        former = self._report.former_success(inventory)
+        former = self._report.before.success(inventory) if self._report.journal is None else None
         if former is not None and former.lost(wish):
             # Its definition is gone; what it made stays.
             self._report.wish = former
@@ -213,7 +213,7 @@ class Run:
         self._report.gpus = tuple(gpu.gpu.index for gpu in plan.gpus if gpu.changes)
         if self._site.settings.check_strategy:
             expected_resources(shapes_wanted(wish.must(), inventory), self._strategy)
-        if plan.changes and (failed := self._report.rollback_failed()) is not None:
+        if plan.changes and (failed := self._report.before.rollback_failed(wish)) is not None:
             raise MigManagerError(Reason.ROLLBACK_FAILED, failed)
         self._reboot_for = self._rebooting.needed_for(plan)
         return plan
@@ -229,7 +229,8 @@ class Run:
 
     def _look_first(self, undo: ExitStack, plan: NodePlan) -> None:
         """After a failure for the sake of users, disturb nobody before there is a chance to succeed."""
-        if not self._report.users_were_in_the_way:
+        begun = self._report.journal is not None
+        if begun or not self._report.before.users_were_in_the_way(self._report.wish):
             return
         self._follow(undo)
         self._way.look_first(plan, everyone=self._reboots, stopping=self._services.stopping)

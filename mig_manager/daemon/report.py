@@ -13,6 +13,7 @@ from mig_manager.cluster.node import NodeChange, NodeClient, newer
 from mig_manager.cluster.objects import Node, NodeMeta
 from mig_manager.cluster.taints import without_taint
 from mig_manager.cluster.wait import Deadline
+from mig_manager.daemon.before import Before
 from mig_manager.daemon.gpus import facts_in, gpu_facts, gpus_annotation
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal, gpus_before
 from mig_manager.daemon.status import (
@@ -37,11 +38,6 @@ from mig_manager.planning.state import Inventory
 
 PATIENCE = 60.0
 """Seconds that a change of the Node is tried again while the API server does not take it."""
-
-USERS_IN_THE_WAY = frozenset({Reason.EVICTION_BLOCKED, Reason.DRAIN_TIMEOUT, Reason.GPU_IN_USE})
-"""Failures after which a retry looks first, and that are not retried for ever: each attempt disturbs users."""
-_LOOKS_FIRST = USERS_IN_THE_WAY | {Reason.DRAIN_REQUIRED}
-_NOT_USABLE = frozenset({Reason.RESOURCES_NOT_ADVERTISED, Reason.DEVICE_NODE_ERROR, Reason.CDI_ERROR})
 
 _NAMED_PODS = 100
 _CORDONED = "The node stays cordoned."
@@ -89,7 +85,7 @@ class Report:
         self.gpus: tuple[int, ...] = ()
         self.leaving: tuple[str, ...] = ()
         """The pods that have to go, `namespace/name`; said while they are drained."""
-        self.before: Status | None = None
+        self.before = Before()
         """What the Node said when the run began."""
         self.latest: Callable[[], Node | None] = lambda: None
         """The Node as a watch has it, where there is one."""
@@ -108,12 +104,10 @@ class Report:
         self._run = run
         self._began = time.monotonic()
         self._told = ""
-        self._recovers = JOURNAL_ANNOTATION in meta.annotations
         self.journal: Journal | None = None
         self.node = client.open(self._first_word, meta, deadline=self._deadline())
         """As last read, by us or by the answer to a change."""
         self.journal = Journal.from_annotations(self.node.meta.annotations)
-        self._recovers = self.journal is not None
         if self.journal is not None:
             self._started = self.journal.started_at
         elif JOURNAL_ANNOTATION in self.node.meta.annotations:
@@ -139,9 +133,10 @@ class Report:
         said = Status.from_json(node.annotations.get(STATUS_ANNOTATION))
         if said is not None and said.startedAt == self._started:
             return NodeChange()  # It was us: that answer was lost.
-        self.before = said
+        unfinished = Journal.from_annotations(node.annotations) is not None
+        self.before = Before(said, facts_in(node.annotations.get(GPUS_ANNOTATION, "")), unfinished)
         known = said is not None and said.layout == self.wish.layout and STATE_LABEL in node.labels
-        if known or Journal.from_annotations(node.annotations) is not None:
+        if known or unfinished:
             return NodeChange()
         self.said = True
         return self._status(State.PENDING, Phase.VALIDATING)
@@ -323,81 +318,23 @@ class Report:
             and all(annotations.get(key) == value for key, value in facts.items())
         )
 
-    def former_success(self, inventory: Inventory) -> Wish | None:
-        """The wish that the Node says is granted, if the GPUs are still what they were then."""
-        said = self.before
-        granted = (
-            said is not None
-            and said.state is State.SUCCESS
-            and self.journal is None
-            and facts_in(self.node.meta.annotations.get(GPUS_ANNOTATION, "")) == gpu_facts(inventory)
-        )
-        return Wish(said.layout, said.hash, origin=said.origin) if said is not None and granted else None
-
-    def rollback_failed(self) -> str | None:
-        """The message of a RollbackFailed that stands on the Node for this very wish: it is never tried again."""
-        said = self.before
-        same = said is not None and (said.layout, said.hash) == (self.wish.layout, self.wish.hash)
-        return said.message if said is not None and same and said.reason is Reason.ROLLBACK_FAILED else None
-
-    @property
-    def edited(self) -> bool:
-        """Whether only an edit of the layout asks for this run: what its label meant before had been applied."""
-        said = self.before
-        if said is None or said.layout != self.wish.layout:
-            return False
-        granted = None if self._recovers else self.granted
-        return bool(said.edited) or (granted is not None and self.wish.hash not in (None, granted.hash))
-
-    @property
-    def granted(self) -> Granted | None:
-        """What was last applied for this very label; None for nothing."""
-        said = self.before
-        if said is None or said.layout != self.wish.layout:
-            return None
-        if said.granted is None and said.state is State.SUCCESS:  # As an older version says it.
-            return Granted.of(said.hash, facts_in(self.node.meta.annotations.get(GPUS_ANNOTATION, "")))
-        return said.granted
-
-    def as_granted(self, inventory: Inventory) -> bool:
-        """Whether the GPUs are still what they were when the layout was applied."""
-        granted = self.granted
-        return granted is not None and granted == Granted.of(granted.hash, gpu_facts(inventory))
-
-    def lost_everything(self, inventory: Inventory) -> bool:
-        """Whether a reboot, or a reload of the driver, has taken all that had been applied for this label."""
-        left = any(state.instances for state in inventory.gpus)
-        return self.granted is not None and not left and not self.as_granted(inventory)
-
     @property
     def _means(self) -> Wish:
         """What the Node speaks of: the wish, or what it was before an edit that is held back."""
-        if self.held_back and self.before is not None and self.granted is not None:
-            return Wish(self.before.layout, self.granted.hash, origin=self.before.origin)
+        said, granted = self.before.status, self.before.granted(self.wish)
+        if self.held_back and said is not None and granted is not None:
+            return Wish(said.layout, granted.hash, origin=said.origin)
         return self.wish
-
-    @property
-    def users_were_in_the_way(self) -> bool:
-        """Whether the Node says that this very wish failed for the sake of somebody who uses the GPUs."""
-        said = self.before
-        same = said is not None and (said.layout, said.hash) == (self.wish.layout, self.wish.hash)
-        return same and self.journal is None and said is not None and said.reason in _LOOKS_FIRST
 
     @property
     def reboot(self) -> Reboot | None:
         """The reboot that was asked for this very wish, now or in an earlier run; None for none."""
         held = self.journal.reboot if self.journal is not None else None
-        said = self.before.reboot if self.before is not None else None
-        for asked in (held, said):
+        for asked in (held, self.before.reboot):
             # Without a hash the wish is not known yet, and may be the same.
             if asked and asked.layout == self.wish.layout and self.wish.hash in (None, asked.hash):
                 return asked
         return None
-
-    @property
-    def not_usable(self) -> bool:
-        """Whether the Node says that the GPUs were right, but not within reach of pods."""
-        return self.before is not None and self.before.reason in _NOT_USABLE
 
     def _status(
         self,
@@ -421,9 +358,9 @@ class Report:
             nextRetryAt=retry,
             gpus=self.gpus,
             leaving=self.leaving[:_NAMED_PODS] if phase is Phase.DRAINING and outcome is None else (),
-            edited=(self.edited and state is not State.SUCCESS) or None,
+            edited=(self.before.edited(self.wish) and state is not State.SUCCESS) or None,
             reboot=self.reboot,
-            granted=self._grant or self.granted,
+            granted=self._grant or self.before.granted(self.wish),
             run=self._run,
         )
         return NodeChange(labels={STATE_LABEL: state}, annotations={STATUS_ANNOTATION: status.to_json()})

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime, timedelta
 
 from mig_manager.cluster.wait import Deadline
-from mig_manager.daemon.report import USERS_IN_THE_WAY
+from mig_manager.daemon.before import USERS_IN_THE_WAY
 from mig_manager.daemon.settings import Settings
 from mig_manager.daemon.status import Outcome, Phase, State, Status
 from mig_manager.daemon.wish import Wish
