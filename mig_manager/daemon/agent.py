@@ -6,7 +6,6 @@ and sends no request beyond its watches.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,10 +15,9 @@ from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import NodeMeta
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.drift import Drift, telling
-from mig_manager.daemon.gpus import gpus_annotation
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal
-from mig_manager.daemon.layoutsfrom import LayoutsFrom
 from mig_manager.daemon.log import lines_of_run, run_id
+from mig_manager.daemon.offering import Offering
 from mig_manager.daemon.reconfigure import Run
 from mig_manager.daemon.report import PATIENCE, Report
 from mig_manager.daemon.retries import Retries
@@ -28,9 +26,6 @@ from mig_manager.daemon.site import Site
 from mig_manager.daemon.status import (
     AGAIN_ANNOTATION,
     CONFIG_LABEL,
-    GPUS_ANNOTATION,
-    LAYOUTS_ANNOTATION,
-    LAYOUTS_FROM_ANNOTATION,
     STATE_LABEL,
     STATUS_ANNOTATION,
     Outcome,
@@ -74,9 +69,7 @@ class Agent:
         self._handled: _Handled | None = None
         self._run: Run | None = None
         self._missed = ""
-        self._published: tuple[str, object] = ("", None)
-        self._publish_again = Deadline.never()
-        """When what could not be published is tried again."""
+        self._offering = Offering(site)
         self._stopping = False
 
     def serve(self) -> None:
@@ -94,7 +87,7 @@ class Agent:
                 # Whatever was planned, nobody asks for it any more.
                 self._retries.begin_anew()
                 self._drift.rest()
-                self._publish_again = Deadline.never()
+                self._offering.again = Deadline.never()
             elif self._due():
                 self._act(meta)
 
@@ -119,7 +112,7 @@ class Agent:
         unlabelled = Deadline.never()
         if meta is not None and not self._wanted(meta):
             unlabelled = self._unlabelled.deadline(meta)
-        all_of_them = (self._retries.deadline(), self._drift.deadline(), unlabelled, self._publish_again)
+        all_of_them = (self._retries.deadline(), self._drift.deadline(), unlabelled, self._offering.again)
         return Deadline(min(each.at for each in all_of_them))
 
     def _uid(self) -> str:
@@ -137,7 +130,7 @@ class Agent:
             or self._retries.due
             or self._drift.due()
             or bool(self._said.missing(meta))
-            or self._may_publish(meta)
+            or self._offering.due(meta)
             or (not self._wanted(meta) and self._unlabelled.due(meta))
         )
 
@@ -188,8 +181,8 @@ class Agent:
             self._look(meta, layout)
         elif not layout and self._unlabelled.due(meta):
             self._unlabelled.attend(meta)
-        if not self._stopping and self._may_publish(meta):
-            self._publish(meta)
+        if not self._stopping and self._offering.due(meta):
+            self._offer(meta)
 
     def _reconfigure(self, meta: NodeMeta, layout: str) -> None:
         """One run, with its id on every log line."""
@@ -292,28 +285,11 @@ class Agent:
                 "Normal", "DriftGone", f"{layout}: the GPUs are as the layout says again"
             )
 
-    def _may_publish(self, meta: NodeMeta) -> bool:
-        """Whether the names of the possible layouts may be other than those last written down."""
-        wishes = self._site.wishes
-        news = self._published != (meta.uid, wishes.sources())
-        return wishes.know_hardware and (news or self._publish_again.passed)
-
-    def _publish(self, meta: NodeMeta) -> None:
-        """Write down which layouts this node can take now, and from where; and its GPUs, where no run does."""
-        wishes = self._site.wishes
-        self._published = (meta.uid, wishes.sources())
-        self._publish_again = Deadline.never()
-        news = {
-            LAYOUTS_ANNOTATION: json.dumps(wishes.feasible()),
-            LAYOUTS_FROM_ANNOTATION: LayoutsFrom.of(self._site.settings).to_json(),
-        }
-        # A run has written them itself by now, and `meta` is from before it.
-        ran = self._wanted(meta) or JOURNAL_ANNOTATION in meta.annotations
-        if not ran and GPUS_ANNOTATION not in meta.annotations:
-            news[GPUS_ANNOTATION] = gpus_annotation(wishes.inventory)
-        news = {key: text for key, text in news.items() if meta.annotations.get(key) != text}
-        if news and not self._write(NodeChange(annotations=news)):
-            self._publish_again = Deadline.after(self._site.settings.retry_longest)
+    def _offer(self, meta: NodeMeta) -> None:
+        """Write down what this node can take now."""
+        news = self._offering.news(meta, wished=bool(self._wanted(meta)))
+        if news and not self._write(news):
+            self._offering.failed()
 
     def _let_go(self, meta: NodeMeta) -> None:
         """The label is gone: the layout stays, and we say no more about it."""
