@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from mig_manager.errors import MigManagerError, Reason
@@ -42,7 +43,9 @@ class Control:
     Both ways let a call in hand finish and forbid the next change; reads stay allowed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """`stopped` is asked before each change whether somebody wants the work to end, though nobody has told."""
+        self._stopped = stopped
         self.records: list[CallRecord] = []
         self._in_hand: dict[int, CallInHand] = {}
         self._wake = threading.Event()
@@ -79,7 +82,7 @@ class Control:
             MigManagerError: INTERRUPTED.
             HaltedError: another GPU failed.
         """
-        if self._interrupted:
+        if self._interrupted or self._stopped():
             raise MigManagerError(Reason.INTERRUPTED, "The change of the GPUs was interrupted.")
         if self._wake.is_set():
             raise HaltedError

@@ -70,7 +70,7 @@ class _Job:
 
     def __init__(self, server: _Server, request: Request, *, heard: bool, after: _Job | None = None) -> None:
         """`heard`: whether anybody waits for the answer. `after`: the job that this one may have to wait for."""
-        self.control = Control()
+        self.control = Control(server.told_to_stop)
         self.heard = heard
         self._after = after
         self.started = time.monotonic()
@@ -148,6 +148,10 @@ class _Server:
         self.sessions = Sessions(self.setup.source, self.setup.options.linger_s)
         self._job: _Job | None = None
         self._stopped = False
+
+    def told_to_stop(self) -> bool:
+        """Whether the work shall stop, though on a busy node the thread that listens may not have had its turn yet."""
+        return bool(wait([self._stop_fd], 0))
 
     def run(self) -> None:
         """Listen until the pipe closes, or a session does not end; the next request starts another process then."""
