@@ -13,6 +13,7 @@ from pynvml import NVML_ERROR_IN_USE, NVML_ERROR_UNKNOWN, NVML_SUCCESS
 
 from mig_manager.simulation.gpu.device import Device
 from mig_manager.simulation.gpu.faults import die, strike
+from mig_manager.simulation.gpu.gate import Gate, pass_through
 from mig_manager.simulation.gpu.hostfiles import render
 from mig_manager.simulation.gpu.node import GpuOptions, new_state
 from mig_manager.simulation.gpu.picture import picture
@@ -141,9 +142,16 @@ class SimulatedGpus:
                     seconds=seconds,
                     kills=kills,
                     parent=parent,
+                    gate="",
                     seen=0,
                 )
             )
+
+    def hold_calls(
+        self, function: str, *, nth: int = 1, times: int | None = None, gpu: int | None = None
+    ) -> Gate:
+        """Let calls of a C function begin and wait before they do their work, until the gate is opened; see `fail`."""
+        return Gate(self._store, function, nth=nth, times=times, gpu=gpu)
 
     def clear_faults(self) -> None:
         """No more faults."""
@@ -191,6 +199,7 @@ class SimulatedGpus:
         code = next((fault.code for fault in faults.values() if fault.code), NVML_SUCCESS)
         try:
             for fault in faults.values():
+                pass_through(self._store, fault)
                 die(fault, acted=False)
             if all(fault.acts or fault.code is None for fault in faults.values()):
                 with self._store.change() as state:

@@ -28,7 +28,8 @@ from mig_manager.simulation.gpu import compute_calls, device_calls, mig_calls, m
 from mig_manager.simulation.gpu.calls import Call, Function, Key
 from mig_manager.simulation.gpu.device import Device, RefusedError
 from mig_manager.simulation.gpu.driver import missing_symbols
-from mig_manager.simulation.gpu.faults import die, strike
+from mig_manager.simulation.gpu.faults import Fault, die, strike
+from mig_manager.simulation.gpu.gate import pass_through
 from mig_manager.simulation.gpu.hostfiles import render
 from mig_manager.simulation.gpu.record import CallRecord, append
 from mig_manager.simulation.gpu.state import NodeState, SessionState
@@ -159,7 +160,7 @@ class Library:
             return int(NVML_ERROR_NO_PERMISSION)
         fault = strike(self._store, state, function.name, gpu, function.changes)
         seconds = state["latencies"].get(function.name, 0.0) + fault.seconds
-        with self._busy(gpu, seconds):
+        with self._busy(gpu, seconds, fault):
             die(fault, acted=False)
             if fault.code is not None and not fault.acts:
                 return fault.code
@@ -168,12 +169,13 @@ class Library:
             return code if fault.code is None else fault.code
 
     @contextmanager
-    def _busy(self, gpu: int | None, seconds: float) -> Iterator[None]:
+    def _busy(self, gpu: int | None, seconds: float, fault: Fault) -> Iterator[None]:
         """The time a call takes. Calls on one GPU wait for each other, those on different GPUs overlap."""
         with ExitStack() as stack:
-            if seconds > 0:
+            if seconds > 0 or fault.gate:
                 if gpu is not None:
                     stack.enter_context(self._store.hold(f"gpu{gpu}"))
+                pass_through(self._store, fault)
                 time.sleep(seconds)
             yield
 

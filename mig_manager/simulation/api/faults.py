@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Self
 
 from mig_manager.simulation.api.status import StatusError
 from mig_manager.simulation.objects import Object
@@ -15,6 +16,8 @@ from mig_manager.simulation.objects import Object
 How = Literal["answer", "drop", "cut", "silent"]
 """`answer`: with the fault's status. `drop`: close the connection without a word. `cut`: close it inside a
 chunk of the answer. `silent`: keep the connection open and send nothing (more)."""
+
+_POLL_S = 0.005
 
 _REASONS: Mapping[int, tuple[str, str]] = {
     400: ("BadRequest", "bad request"),
@@ -28,6 +31,35 @@ _REASONS: Mapping[int, tuple[str, str]] = {
     503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
     504: ("Timeout", "the server was unable to return a response in the time allotted"),
 }
+
+
+class Gate:
+    """Requests come here and wait until it is opened; `open`, or the end of a `with` block, opens it for good."""
+
+    def __init__(self) -> None:
+        self._reached = threading.Event()
+        self._open = threading.Event()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.open()
+
+    def wait(self, timeout_s: float = 60) -> None:
+        """Come back when a request stands before it. Raises TimeoutError."""
+        if not self._reached.wait(timeout_s):
+            raise TimeoutError("no request has come to the gate")
+
+    def open(self) -> None:
+        """Let the requests go on."""
+        self._open.set()
+
+    async def pass_through(self) -> None:
+        """Wait until it is open."""
+        self._reached.set()
+        while not self._open.is_set():
+            await asyncio.sleep(_POLL_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +79,8 @@ class Fault:
     """A plain text instead of a body: how a server that throttles, or a proxy, answers."""
     retry_after_s: int | None = None
     delay_s: float = 0
+    gate: Gate | None = None
+    """What the request has to wait for before anything else."""
     lines: int = 0
     """Of a watch that is cut or falls silent: lines that it sends before."""
     times: int | None = 1

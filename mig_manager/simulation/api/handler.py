@@ -129,6 +129,8 @@ class Handler:
         fault = self._faults.hit(request.method, request.path_qs)
         try:
             if fault is not None:
+                if fault.gate is not None:
+                    await fault.gate.pass_through()
                 await asyncio.sleep(fault.delay_s)
                 if fault.status is not None and fault.how == "answer":
                     if fault.body is not None or fault.text is not None:

@@ -22,6 +22,7 @@ class Fault:
     seconds: float = 0.0
     kills: bool = False
     parent: bool = False
+    gate: str = ""
 
 
 NO_FAULT = Fault()
@@ -42,8 +43,8 @@ def strike(
             after = fault["seen"] - fault["nth"]
             due = after >= 0 and (fault["times"] is None or after < fault["times"])
             if due and struck is NO_FAULT:
-                kills, parent = fault["kills"], fault["parent"]
-                struck = Fault(fault["code"], fault["acts"], fault["seconds"], kills, parent)
+                kills, parent, gate = fault["kills"], fault["parent"], fault["gate"]
+                struck = Fault(fault["code"], fault["acts"], fault["seconds"], kills, parent, gate)
     return struck
 
 

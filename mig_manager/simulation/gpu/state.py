@@ -101,7 +101,10 @@ class FaultState(TypedDict):
     """Whether the process that called dies, as from a crash in the driver."""
     parent: bool
     """Whether the process that started it dies with it, as when a container is killed."""
+    gate: str
+    """The lock that the call has to wait for before it does its work; `` for none."""
     seen: int
+    """How many calls that count have begun."""
 
 
 class OptionState(TypedDict):
