@@ -34,6 +34,8 @@ class Cluster:
         self.node = f"mig-test-{mark}"
         self.takes_s = 0.05
         """How long a pod takes to end."""
+        self.together = 1
+        """Pods begin to end when so many have been told to."""
         self.stuck: set[str] = set()
         """Names of pods that never end."""
         self._news = Signal()
@@ -153,17 +155,23 @@ class Cluster:
     def _end_pods(self) -> None:
         """What the kubelet does with pods that are deleted: end them, then take them out for good."""
         while not self._done.is_set():
-            for uid, pod in self._pods.objects.items():
-                if pod.deleted is not None and uid not in self._ending and pod.name not in self.stuck:
-                    self._ending.add(uid)
-                    threading.Timer(self.takes_s, self._remove, (pod,)).start()
-            self._news.wait(self._work_to_do, Deadline.after(1))
+            for pod in self._told_to_end():
+                self._ending.add(pod.uid)
+                threading.Timer(self.takes_s, self._remove, (pod,)).start()
+            self._news.wait(lambda: self._done.is_set() or self._told_to_end(), Deadline.after(1))
 
-    def _work_to_do(self) -> bool:
-        return self._done.is_set() or any(
-            pod.deleted is not None and uid not in self._ending and pod.name not in self.stuck
-            for uid, pod in self._pods.objects.items()
-        )
+    def free(self, name: str) -> None:
+        """Let a pod end that was stuck."""
+        self.stuck.discard(name)
+        self._news.notify()
+
+    def _told_to_end(self) -> list[Pod]:
+        told = [
+            pod
+            for pod in self._pods.objects.values()
+            if pod.deleted is not None and pod.uid not in self._ending and pod.name not in self.stuck
+        ]
+        return told if len(told) >= self.together else []
 
     def _remove(self, pod: Pod) -> None:
         with suppress(ApiError):
