@@ -25,9 +25,10 @@ def follow_in_place(following: Following, screen: Screen, console: Console, *, w
 
     def picture() -> Group:
         shown: Sequence[Standing] = following.now()
-        if len(shown) + 2 > console.height:
-            shown = sorted(shown, key=lambda each: each.as_asked)
-        lines = StatusTable(wide=wide, width=console.width).lines(shown)
+        table = StatusTable(wide=wide, width=console.width)
+        lines = table.lines(shown)
+        if len(lines) >= console.height:
+            lines = table.lines(sorted(shown, key=lambda each: each.as_asked))
         if following.problem is not None:
             lines.append(Text(f"This may be old: {following.problem}", "yellow"))
         for line in lines:
