@@ -68,5 +68,8 @@ def pod_name(words: list[str]) -> str:
         return parts[0]
     said = " ".join(words)
     if len(parts) == 2 and parts[0] not in _POD_WORDS:
-        raise InputError(f"{said}: {parts[0]} is no pod; name one, as in pod/{parts[1] or 'NAME'}")
+        example = f"pod/{parts[1] or 'NAME'}"
+        raise InputError(
+            f"{said}: only pods are explained, as in {example}; or {example} -n {parts[0]}, if that is its namespace"
+        )
     raise InputError(f"{said}: one pod is explained at a time, as in pod/NAME")

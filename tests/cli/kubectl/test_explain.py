@@ -43,7 +43,7 @@ def test_a_waiting_pod_is_explained_with_the_command_that_helps(mig: Mig) -> Non
     assert ended.out.splitlines() == [
         "ml/waits is Pending and wants 1 nvidia.com/mig-3g.40gb.",
         "",
-        "- No node advertises nvidia.com/mig-3g.40gb now; there are nvidia.com/mig-1g.10gb.",
+        "- No node advertises nvidia.com/mig-3g.40gb now; they advertise nvidia.com/mig-1g.10gb.",
         "",
         "What would serve it:",
         "- gpu-1 with layout one-large: 10 instances kept, 4 destroyed, 1 created; may evict ml/job",
@@ -114,11 +114,20 @@ def test_who_may_only_read_the_own_pods_still_gets_an_answer(cluster: Cluster, m
     [
         (["pod/wait", "-n", "ml"], 2, "there is no pod 'wait' in namespace 'ml'; did you mean waits?"),
         (["waits"], 2, "there is no pod 'waits' in namespace 'default'; there is no pod in 'default'"),
-        (["deploy/waits"], 2, "deploy is no pod; name one, as in pod/waits"),
+        (
+            ["pod/trainer", "-n", "ml"],
+            2,
+            "there is no pod 'trainer' in namespace 'ml'; did you mean trainer-5d8f-x?",
+        ),
+        (["deploy/waits"], 2, "only pods are explained, as in pod/waits"),
+        (["ml/waits"], 2, "or pod/waits -n ml, if that is its namespace"),
         (["a", "b", "c"], 2, "one pod is explained at a time"),
     ],
 )
-def test_a_pod_that_is_not_there_is_one_clear_error(mig: Mig, words: list[str], code: int, says: str) -> None:
+def test_a_pod_that_is_not_there_is_one_clear_error(
+    cluster: Cluster, mig: Mig, words: list[str], code: int, says: str
+) -> None:
+    cluster.add_pod("trainer-5d8f-x", None, {LARGE: 1}, namespace="ml")
     ended = mig("explain", *words)
     assert (ended.code, ended.out) == (code, "")
     assert says in ended.err

@@ -110,12 +110,17 @@ CASES = {
         (Cause.NOT_ADVERTISED, Cause.SHARED_NAME),
         (f"ask for {SMALL}.shared", "(28 free)"),
     ),
+    "shared devices wanted where nothing is shared": Case(
+        pod({f"{SMALL}.shared": 1}),
+        causes=(Cause.NOT_ADVERTISED, Cause.SHARED_NAME),
+        says=("does not share these devices", f"ask for {SMALL} in", "(7 free)"),
+    ),
     "strategy single": Case(
         pod({SMALL: 1}),
         (place(strategy="single", labels={"nvidia.com/gpu.product": "A100-SXM4-80GB-MIG-1g.10gb"}),),
         (Cause.NOT_ADVERTISED, Cause.STRATEGY),
         (
-            "has the MIG strategy 'single': it holds 7 devices 1g.10gb, but every MIG device",
+            "has the MIG strategy 'single': it holds 7 x 1g.10gb, but every MIG device",
             f"ask for {GPU}, with the nodeSelector nvidia.com/gpu.product: A100-SXM4-80GB-MIG-1g.10gb",
         ),
     ),
@@ -138,7 +143,7 @@ CASES = {
         pod({SMALL: 1}),
         (place(users=FULL),),
         (Cause.IN_USE,),
-        (f"gpu-1 advertises 7 {SMALL}, and 7 are in use: ml/job-0, ml/job-1",),
+        (f"gpu-1 advertises 7 {SMALL}, and all are in use: ml/job-0, ml/job-1",),
     ),
     "who uses them may not be read": Case(
         pod({SMALL: 1}), causes=(Cause.IN_USE,), says=("you may not list pods",), more={"usage_known": False}
@@ -168,7 +173,7 @@ CASES = {
         pod({SMALL: 1}, tolerations=[{"key": "team", "operator": "Exists"}]),
         (place(taints=[TAINT]),),
         (Cause.ROOM,),
-        ("gpu-1 has 1 nvidia.com/mig-1g.10gb free",),
+        ("gpu-1 has room for 1 nvidia.com/mig-1g.10gb",),
     ),
     "a node selector": Case(
         pod({SMALL: 1}, nodeSelector={"pool": "a"}),

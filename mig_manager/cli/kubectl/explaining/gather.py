@@ -24,6 +24,7 @@ from mig_manager.planning.state import Inventory
 T = TypeVar("T")
 
 _FORBIDDEN = (401, 403)
+_SHOWN_NAMES = 3
 
 
 def read_scene(api: Api, namespace: str, name: str) -> Scene:
@@ -74,7 +75,9 @@ def _pod(api: Api, namespace: str, name: str) -> JsonObject:
             raise
     listed = _allowed(lambda: api.get(collection_path("pods", namespace=namespace)))
     names = [each["metadata"]["name"] for each in (listed or {}).get("items") or ()]
-    near = hint(nearest(name, names)) or ("" if names else f"; there is no pod in {namespace!r}")
+    # Who names a Deployment or a Job means one of its pods.
+    meant = [each for each in names if each.startswith(f"{name}-")][:_SHOWN_NAMES]
+    near = hint(meant or nearest(name, names)) or ("" if names else f"; there is no pod in {namespace!r}")
     raise InputError(
         f"there is no pod {name!r} in namespace {namespace!r}{near or '; -n names another namespace'}"
     )

@@ -18,14 +18,14 @@ def not_advertised(resource: str, places: Sequence[Place]) -> Iterator[Finding]:
     """Why no Node advertises a resource, and what they advertise instead."""
     others = sorted({name for place in places for name in place.offered})
     text = f"No node advertises {resource} now"
-    yield Finding(Cause.NOT_ADVERTISED, f"{text}; there are {listed(others)}." if others else f"{text}.")
-    if resource + SHARED in others:
-        yield _instead(
-            Cause.SHARED_NAME,
-            resource + SHARED,
-            places,
-            "The device plugin shares these devices and renames them",
-        )
+    yield Finding(Cause.NOT_ADVERTISED, f"{text}; they advertise {listed(others)}." if others else f"{text}.")
+    alone = resource.removesuffix(SHARED)
+    twin = resource + SHARED if alone == resource else alone
+    if twin in others:
+        renamed = "shares these devices and renames them"
+        plain = f"does not share these devices, and only shared ones are called {SHARED}"
+        why = f"The device plugin {renamed if alone == resource else plain}"
+        yield _instead(Cause.SHARED_NAME, twin, places, why)
         return
     profile = profile_of(resource)
     if profile is not None:
@@ -60,7 +60,7 @@ def _by_profile(
             Cause.OTHER_MEMORY,
             nearest(resource, same_slices, 1)[0] if nearest(resource, same_slices, 1) else same_slices[0],
             places,
-            f"As many slices have another memory size on these GPUs than in {profile}",
+            "The same slices with another memory size",
         )
     yield from _unsupported(resource, profile, places)
 
@@ -113,7 +113,7 @@ def _strategy(place: Place, profile: MigProfile) -> Iterator[Finding]:
         return
     instances = [one for state in place.inventory.gpus for one in state.instances]
     held = sum(one.profile.split(device.slices) == profile for one in instances for device in one.compute)
-    there = f"it holds {held} devices {profile}, but" if held else "there"
+    there = f"it holds {held} x {profile}, but" if held else "there"
     plugin = f"The device plugin of {place.name} has the MIG strategy {place.strategy!r}: {there}"
     labels = place.node.node.meta.labels
     product = labels.get(f"{GPU_RESOURCE}.product", "")
@@ -178,9 +178,15 @@ def too_few(
         used, offered = place.used(resource), place.offered[resource]
         yield Finding(
             Cause.IN_USE,
-            f"{place.name} advertises {offered} {resource}, and {used} are in use{f': {users}' if users else ''}.",
+            f"{place.name} advertises {offered} {resource}, {_in_use(used, offered)}{f': {users}' if users else ''}.",
             (place.name,),
         )
+
+
+def _in_use(used: int, offered: int) -> str:
+    if used >= offered:
+        return "and all are in use" if offered > 1 else "and it is in use"
+    return f"of which {used} {'is' if used == 1 else 'are'} in use"
 
 
 def room(place: Place, wants: dict[str, int], scheduler: str) -> Finding:
@@ -192,7 +198,7 @@ def room(place: Place, wants: dict[str, int], scheduler: str) -> Finding:
     )
     return Finding(
         Cause.ROOM,
-        f"{place.name} has {counted(wants)} free, and no selector or taint in the way.{said}",
+        f"{place.name} has room for {counted(wants)}, and no selector or taint in the way.{said}",
         (place.name,),
         certain=False,
     )

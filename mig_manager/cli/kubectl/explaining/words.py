@@ -41,11 +41,14 @@ def diagnosis_lines(scene: Scene, diagnosis: Diagnosis) -> Iterator[Text]:
         yield Text(diagnosis.unserved)
     more = len(diagnosis.remedies) - _SHOWN_REMEDIES
     if more > 0:
-        yield Text(f"  and {more} more nodes (-o json lists them)", "dim")
+        yield Text(
+            f"  and {more} more node{'s' if more > 1 else ''} (-o json lists {'them' if more > 1 else 'it'})",
+            "dim",
+        )
 
 
 def _price(remedy: Remedy) -> str:
-    parts = [f"{remedy.kept} instances kept, {remedy.destroyed} destroyed, {remedy.created} created"]
+    parts = [f"{_instances(remedy.kept)} kept, {remedy.destroyed} destroyed, {remedy.created} created"]
     if remedy.switched:
         reset = ", with a reset" if remedy.reset else ""
         parts.append(f"MIG mode of {gpu_numbers(remedy.switched)} changes{reset}")
@@ -54,6 +57,10 @@ def _price(remedy: Remedy) -> str:
     parts.append(_evicted(remedy))
     parts += [f"not certain: {doubt}" for doubt in remedy.doubts]
     return "; ".join(parts)
+
+
+def _instances(count: int) -> str:
+    return f"{count} instance{'' if count == 1 else 's'}"
 
 
 def _evicted(remedy: Remedy) -> str:
