@@ -28,7 +28,10 @@ def add_to(app: typer.Typer) -> None:
 def web(
     selector: Selector = None,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0 takes a free one.")
+        int,
+        typer.Option(
+            "--port", metavar="PORT", min=0, max=65535, help="Port of the page; 0 takes a free one."
+        ),
     ] = 0,
     kubeconfig: KubeconfigFile = None,
     context: Context = None,

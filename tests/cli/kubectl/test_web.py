@@ -99,7 +99,12 @@ def test_the_page_is_served_to_this_machine_with_a_policy_and_changes_nothing(cl
         assert b"http" not in found.read().replace(b"https://", b"http").replace(b"http-equiv", b"")
         assert ask(server, "/../server.py").status == 404
         assert ask(server, "/app.py").status == 404
-        assert ask(server, "/", method="POST").status == 501
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+            refused = ask(server, "/", method=method)
+            assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
+            assert refused.headers["Content-Security-Policy"] == policy
+            assert refused.read() == b"this page can only be read\n"
+        assert (ask(server, "/", method="HEAD").status, ask(server, "/", method="HEAD").read()) == (200, b"")
     writes = [each for each in cluster.server.requests.all() if each.verb not in ("get", "list", "watch")]
     assert writes == []
 
@@ -152,6 +157,12 @@ def test_a_port_that_is_taken_is_one_error(cluster: Cluster, mig: Mig) -> None:
         told = mig("web", "--port", taken.getsockname()[1])
     assert told.code == 2
     assert "without --port a free one is taken" in told.err
+    for port in ("abc", "70000"):
+        told = mig("web", "--port", port)
+        assert (
+            told.code,
+            told.err.startswith(f"error: Invalid value for '--port': '{port}' should be "),
+        ) == (2, True)
 
 
 def test_a_selector_that_makes_no_sense_is_bad_input(mig: Mig) -> None:

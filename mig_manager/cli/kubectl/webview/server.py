@@ -74,7 +74,6 @@ class PageServer(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: PageServer
     server_version = "mig-manager"
-    sys_version = ""
     protocol_version = "HTTP/1.1"
     timeout = _PATIENCE_S
 
@@ -83,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if self.headers.get("Host", "").lower() not in self.server.hosts:
             self._answer(HTTPStatus.MISDIRECTED_REQUEST, b"open this page by the address that was printed\n")
-        elif path == "/events":
+        elif path == "/events" and self.command == "GET":
             self._stream()
         elif path in _PAGES:
             name, kind = _PAGES[path]
@@ -91,9 +90,20 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(HTTPStatus.NOT_FOUND, b"there is nothing here\n")
 
-    def _answer(self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
-        self._head(status, {"Content-Type": kind, "Content-Length": str(len(body))})
-        self.wfile.write(body)
+    def do_HEAD(self) -> None:
+        """The head of what GET answers."""
+        self.do_GET()
+
+    def version_string(self) -> str:
+        """What the header Server says."""
+        return self.server_version
+
+    def _answer(
+        self, status: HTTPStatus, body: bytes, kind: str = "text/plain; charset=utf-8", **more: str
+    ) -> None:
+        self._head(status, {"Content-Type": kind, "Content-Length": str(len(body)), **more})
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _head(self, status: HTTPStatus, headers: dict[str, str]) -> None:
         self.send_response(status)
@@ -117,6 +127,14 @@ class _Handler(BaseHTTPRequestHandler):
                 version = version if news is None else news.version
         finally:
             self.server.streams.release()
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """The answer to what is no GET, or no HTTP: plain text, with the headers of all answers."""
+        self.close_connection = True
+        if code == HTTPStatus.NOT_IMPLEMENTED:  # Python's word for any method but those below.
+            self._answer(HTTPStatus.METHOD_NOT_ALLOWED, b"this page can only be read\n", Allow="GET, HEAD")
+        else:
+            self._answer(HTTPStatus(code), f"{HTTPStatus(code).phrase}\n".encode())
 
     def log_message(self, format: str, *args: Any) -> None:
         """Nothing: the terminal belongs to the user."""
