@@ -37,7 +37,7 @@ def create(
     profiles: Annotated[
         list[str],
         typer.Argument(
-            metavar="PROFILES",
+            metavar="PROFILES...",
             help="IDs or names with commas between them; :N after one is its first memory slice.",
         ),
     ],

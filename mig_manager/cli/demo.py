@@ -43,7 +43,10 @@ def demo(
         bool, typer.Option("--serve", help="Keep cluster and daemon up for kubectl, until Ctrl-C.")
     ] = False,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Port of the API server; 0 takes a free one.")
+        int,
+        typer.Option(
+            "--port", metavar="PORT", min=0, max=65535, help="Port of the API server; 0 takes a free one."
+        ),
     ] = 0,
     directory: Annotated[
         Path | None,

@@ -35,7 +35,7 @@ def destroy(
     profiles: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PROFILES]",
+            metavar="[PROFILES]...",
             help="Names of profiles: all instances of each; with :N, the one that starts at that memory slice.",
         ),
     ] = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,13 +15,15 @@ from mig_manager.cli.errors import ExitCode, InputError, exit_code, told
 from mig_manager.cli.output import complain
 from mig_manager.errors import MigManagerError
 
+_CHOICE = re.compile("'(?P<found>[^']*)' is not one of (?P<allowed>'.*')")
+
 
 def run_command(app: typer.Typer, program: str, arguments: Sequence[str]) -> int:
     """Run one command and give its exit code; whatever goes wrong is one message on stderr."""
     try:
         code = app(args=list(arguments) or ["--help"], prog_name=program, standalone_mode=False)
     except typer.TyperException as error:
-        complain("error: " + error.format_message().replace("Value error, ", ""))
+        complain(f"error: {_in_words(error)}")
         context = getattr(error, "ctx", None)
         if context is not None:
             complain(f"Try '{context.command_path} --help'.")
@@ -42,6 +45,23 @@ def run_command(app: typer.Typer, program: str, arguments: Sequence[str]) -> int
         )
         return ExitCode.BUG
     return code if isinstance(code, int) else ExitCode.DONE
+
+
+def _in_words(error: typer.TyperException) -> str:
+    """What is wrong with a command line, with what was found and the nearest choice."""
+    from pydantic import ValidationError
+
+    from mig_manager.layouts.findings import hint
+    from mig_manager.layouts.suggest import nearest
+
+    words = error.format_message().replace("Value error, ", "")
+    if (choice := _CHOICE.search(words)) is not None:
+        near = nearest(choice["found"], re.findall("'([^']*)'", choice["allowed"]), 1)
+        return words.removesuffix(".") + (hint(near) or ".")
+    if isinstance(error.__cause__, ValidationError):
+        found = error.__cause__.errors()[0]["input"]
+        return words.partition(", unable to")[0].replace("Input should", f"{found!r} should")
+    return words
 
 
 def run_program(app: typer.Typer, program: str) -> None:

@@ -4,16 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import ModuleType
+from typing import Any
 
 import typer
+from typer.core import TyperArgument, TyperCommand
 
 from mig_manager import __version__
 from mig_manager.cli.output import write
 
 
+class _Command(TyperCommand):
+    """A command whose help shows arguments as their metavar has them, without the types of Python."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        arguments = [each for each in self.get_params(ctx) if isinstance(each, TyperArgument)]
+        return ["[OPTIONS]", *(each.display_name_raw for each in arguments)]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        arguments, options = [], []
+        for param in self.get_params(ctx):
+            if (record := param.get_help_record(ctx)) is None:
+                continue
+            if isinstance(param, TyperArgument):
+                arguments.append((record[0].partition(" <")[0], record[1]))
+            else:
+                options.append(record)
+        for title, records in (("Arguments", arguments), ("Options", options)):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+
+class _App(typer.Typer):
+    def command(self, *arguments: Any, **options: Any) -> Any:
+        return super().command(*arguments, **{"cls": _Command} | options)
+
+
 def new_app(name: str, *, about: str, epilog: str, commands: Iterable[ModuleType]) -> typer.Typer:
     """A program with the commands of these modules, each of which has `add_to(app)`, and `--version`."""
-    app = typer.Typer(
+    app = _App(
         name=name,
         help=about,
         epilog=epilog,

@@ -71,6 +71,7 @@ def release(
         Path | None,
         typer.Option(
             envvar="KUBECONFIG",
+            metavar="FILE",
             help="Credentials file; by default the pod's service account, or ~/.kube/config.",
         ),
     ] = None,

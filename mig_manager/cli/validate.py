@@ -47,7 +47,7 @@ def validate(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE",
+            metavar="FILE...",
             help="Layout files, or Kubernetes manifests with ConfigMaps that hold some; - is stdin.",
         ),
     ],
@@ -149,7 +149,7 @@ def _require(names: frozenset[str], verdict: Verdict) -> None:
         if verdict.valid:
             raise InputError(
                 f"--selected-config {clipped(name)}: there is no such layout"
-                f"{hint(map(clipped, nearest(name, there)))}"
+                f"{hint(map(clipped, nearest(name, there))) or '; there are: ' + ', '.join(map(clipped, there))}"
             )
 
 
