@@ -37,7 +37,7 @@ class Step(StrEnum):
     AGAIN = "again"
     """The node says that it has dealt with this layout: it is told to do so once more."""
     JOIN = "join"
-    """It was asked for this already, and is about it."""
+    """It was asked for this already, and is working on it."""
     NOTHING = "nothing"
     """It has this layout."""
 
@@ -74,7 +74,7 @@ class Ask:
             case Step.AGAIN:
                 return f"{node} {verb}asked for {self.layout} again: {_why_again(self.before)}"
             case Step.JOIN:
-                return f"{node} has been asked for {self.layout} already, and is about it"
+                return f"{node} has been asked for {self.layout} already, and is working on it"
             case Step.NOTHING:
                 return f"{node} has {self.layout} already"
 

@@ -29,6 +29,8 @@ from mig_manager.layouts.suggest import nearest
 _PRESENT_LABELS = ("nvidia.com/gpu.present", "feature.node.kubernetes.io/pci-10de.present")
 """Of GPU feature discovery, and of node feature discovery for NVIDIA's PCI vendor id."""
 _SHOWN_NAMES = 12
+_NODE_WORDS = ("node", "nodes", "no")
+"""What kubectl takes before the slash of a Node's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ def find_nodes(
 ) -> tuple[GpuNode, ...]:
     """Nodes by name; with a selector those that it selects; with neither all that have GPUs. Sorted by name.
 
-    A name may have `node/` before it, as `-o name` prints it.
+    A name may have `node/` before it, as `-o name` prints it, or what else kubectl takes there.
 
     Raises:
         InputError: there is no Node of such a name, names and a selector are given, or the selector makes no sense.
@@ -167,12 +169,22 @@ def find_nodes(
     except ApiError as error:
         raise not_a_selector(error, selector) or error from None
     nodes = {each["metadata"]["name"]: GpuNode(Node.from_json(each)) for each in listed["items"]}
-    names = [name.removeprefix("node/") for name in names or ()]
+    names = [_bare(name) for name in names or ()]
     for name in names:
         if name not in nodes:
             raise InputError(f"there is no Node {name!r}{_choices(name, nodes)}")
     chosen = set(names) if names else {name for name in nodes if selector or nodes[name].has_gpus}
     return tuple(nodes[name] for name in sorted(chosen))
+
+
+def _bare(name: str) -> str:
+    kind, _, bare = name.partition("/")
+    return bare if kind in _NODE_WORDS else name
+
+
+def nobody(selector: str | None) -> str:
+    """What to say where there is no Node to speak of."""
+    return f"no Node has labels {selector}" if selector else "there is no Node with GPUs"
 
 
 def find_pods(api: Api, node: str | None = None) -> tuple[Pod, ...]:

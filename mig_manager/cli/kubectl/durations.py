@@ -12,14 +12,16 @@ _WRITTEN = re.compile(r"(?:\d+(?:\.\d+)?[hms])+|\d+(?:\.\d+)?")
 _PART = re.compile(r"(\d+(?:\.\d+)?)([hms])")
 
 
-def parse_duration(text: str) -> float:
-    """Seconds of `90s`, `10m`, `1h30m`, or of a plain number of seconds.
+def parse_duration(text: str, option: str) -> float:
+    """Seconds of `90s`, `10m`, `1h30m`, or of a plain number of seconds, as given to an option.
 
     Raises:
         typer.BadParameter: it is none of these.
     """
     if not _WRITTEN.fullmatch(text):
-        raise typer.BadParameter(f"{text!r} is no length of time; write 90s, 10m or 1h30m; 0 is no limit")
+        raise typer.BadParameter(
+            f"{text!r} is no length of time; write 90s, 10m or 1h30m; 0 is no limit", param_hint=option
+        )
     parts = _PART.findall(text)
     return sum(float(number) * _UNITS[unit] for number, unit in parts) if parts else float(text)
 

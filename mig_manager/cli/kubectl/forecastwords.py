@@ -56,7 +56,7 @@ def _cells(one: Forecast) -> str:
 def _why(one: NoForecast) -> str:
     if isinstance(one.error, MigManagerError):
         return f"{one.error.reason}: {gist(one.error.message)}"
-    return str(one.error)
+    return gist(str(one.error))
 
 
 def forecast_lines(one: Forecast, look: Look) -> Iterator[Text]:

@@ -21,7 +21,7 @@ Examples:
   kubectl mig layouts gpu-1 -o name
 
 \b
-Exits with 1 where a node that was named lists no layout.
+Exits with 1 where a node that was named lists no layout, or no node is selected.
 """
 
 
@@ -43,7 +43,7 @@ def layouts(
 
     A * marks the one that a node is asked for.
     """
-    from mig_manager.cli.kubectl.cluster import connect, find_nodes
+    from mig_manager.cli.kubectl.cluster import connect, find_nodes, nobody
     from mig_manager.cli.kubectl.meaning import Meanings
     from mig_manager.cli.kubectl.possible import choice_document, choice_lines
     from mig_manager.cli.options import Listing
@@ -59,8 +59,8 @@ def layouts(
     elif found:
         Screen().lines(choice_lines(found, wide=output is Format.WIDE))
     else:
-        complain("there is no such Node" if selector else "there is no Node with GPUs")
-    if nodes and not all(each.layouts for each in found):
+        complain(nobody(selector))
+    if (nodes and not all(each.layouts for each in found)) or (selector and not found):
         raise typer.Exit(ExitCode.DIFFERS)
 
 

@@ -42,8 +42,7 @@ def layout_source(api: Api, file: Path | None, config_map: str | None) -> Source
     if file is not None:
         return Source(read_layouts(file), str(file))
     if config_map is not None:
-        namespace, slash, name = config_map.partition("/")
-        if not (slash and namespace and name):
+        if not all(parts := config_map.split("/")) or len(parts) != 2:
             raise InputError(
                 f"--config-map {config_map}: write NAMESPACE/NAME, such as mig-manager/{CONFIG_MAP}"
             )

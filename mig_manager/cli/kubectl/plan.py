@@ -80,12 +80,14 @@ def plan(
         raise InputError(
             f"name at least one Node, and the layout at the end (found only {layout!r}); or select Nodes by -l"
         )
-    from mig_manager.cli.kubectl.cluster import connect, find_nodes
+    if config_file is not None and config_map is not None:
+        raise InputError("give layouts by --config-file or by --config-map, not both")
+    from mig_manager.cli.kubectl.cluster import connect, find_nodes, nobody
 
     with connect(kubeconfig, context) as api:
         nodes = find_nodes(api, names, selector)
         if not nodes:
-            raise InputError(f"no Node has labels {selector}")
+            raise InputError(nobody(selector))
         written = _written(api, config_file, config_map)
         budgets, unread = _budgets(api)
         found = [_forecast(api, node, layout, written(node), budgets, unread) for node in nodes]

@@ -69,7 +69,7 @@ def set_layout(
     try again.
     """
     from mig_manager.cli.kubectl.asking import ask_for, not_lightly, problems, strangers
-    from mig_manager.cli.kubectl.cluster import connect, find_nodes
+    from mig_manager.cli.kubectl.cluster import connect, find_nodes, nobody
     from mig_manager.cli.kubectl.durations import parse_duration
     from mig_manager.cli.kubectl.meaning import known_meanings
     from mig_manager.cli.output import complain, write
@@ -81,11 +81,11 @@ def set_layout(
         )
     if timeout is not None and not wait:
         raise typer.BadParameter("goes with --wait", param_hint="--timeout")
-    seconds = parse_duration(timeout or _DEFAULT_TIMEOUT)
+    seconds = parse_duration(timeout or _DEFAULT_TIMEOUT, "--timeout")
     with connect(kubeconfig, context) as api:
         nodes = find_nodes(api, names, selector)
         if not nodes:
-            raise InputError(f"no Node has labels {selector}")
+            raise InputError(nobody(selector))
         meanings = known_meanings(api, nodes)
         if found := problems(layout, nodes, meanings):
             raise InputError("\n".join(found))

@@ -123,7 +123,7 @@ class Standing:
         if said.reason is not None:
             words = f"{said.reason}: {words}" if words else str(said.reason)
         if said.nextRetryAt is not None and said.state is State.FAILED:
-            words += f" Tried again at {said.nextRetryAt}."
+            words += f" Next attempt at {said.nextRetryAt}."
         return words
 
     @property

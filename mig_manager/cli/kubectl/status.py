@@ -45,7 +45,7 @@ def status(
     context: Context = None,
 ) -> None:
     """Show what nodes were asked for, how that stands, and what their GPUs are used for."""
-    from mig_manager.cli.kubectl.cluster import connect, find_nodes
+    from mig_manager.cli.kubectl.cluster import connect, find_nodes, nobody
     from mig_manager.cli.kubectl.following import Following
     from mig_manager.cli.kubectl.standing import standings
     from mig_manager.cli.output import complain
@@ -53,11 +53,11 @@ def status(
     with connect(kubeconfig, context) as api:
         found = find_nodes(api, nodes, selector)
         if watch:
-            with Following(api, nodes or (), selector) as following:
+            with Following(api, [each.name for each in found] if nodes else (), selector) as following:
                 _follow(following, output)
             return
         if not found and output in (Format.TEXT, Format.WIDE):
-            complain("there is no such Node" if selector else "there is no Node with GPUs")
+            complain(nobody(selector))
         shown = standings(found, _pods(api, [each.name for each in found]))
     _print(shown, output)
     if not all(each.as_asked for each in shown) or (selector and not shown):

@@ -9,6 +9,7 @@ import pytest
 
 from mig_manager.cli.kubectl.checking.examination import examine
 from mig_manager.cli.kubectl.checking.snapshot import CLUSTER, Check, Snapshot, Verdict
+from mig_manager.cli.kubectl.checking.words import check_lines
 from mig_manager.cluster.access import Permission
 from mig_manager.cluster.operands import PAUSED
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION
@@ -306,3 +307,16 @@ def test_a_fault_is_found_and_nothing_else(seen: Snapshot, expected: list[tuple[
     for each, (_, _, words) in zip(found, expected, strict=True):
         assert words in each.found
     assert all(each.todo for each in found if each.verdict is PROBLEM and each.name != "kubernetes")
+
+
+def test_of_several_nodes_those_in_order_are_only_named() -> None:
+    checks = (
+        Check("kubernetes", CLUSTER, OK, "v1.34.0"),
+        *(Check("state", node, OK, "all-1g.10gb") for node in ("gpu-1", "gpu-2", "gpu-3")),
+        Check("leftovers", "gpu-2", PROBLEM, "a journal", "read it"),
+    )
+    text = "\n".join(line.plain for line in check_lines(checks))
+    assert "gpu-2\n  ok       state      all-1g.10gb\n  problem  leftovers  a journal\n" in text
+    assert "\n\nin order\n  gpu-1\n  gpu-3\n\n5 checks: 4 ok, 1 problem" in text
+    alone = [line.plain for line in check_lines([check for check in checks if check.where == "gpu-1"])]
+    assert alone[:2] == ["gpu-1", "  ok       state  all-1g.10gb"], "one Node that was named is shown whole"

@@ -78,3 +78,5 @@ def test_without_nodes_there_is_nothing_to_check(cluster: Cluster, mig: Mig) -> 
     cluster.clear()
     ended = mig("doctor", "gpu-2")
     assert (ended.code, ended.err) == (2, "error: there is no Node 'gpu-2'; there is none\n")
+    ended = mig("doctor", "-l", "pool=none")
+    assert (ended.code, ended.out, ended.err) == (2, "", "error: no Node has labels pool=none\n")

@@ -80,6 +80,8 @@ def test_scripts_get_documents_and_names(mig: Mig, fleet: Cluster) -> None:
 def test_a_node_that_lists_nothing_ends_with_1(mig: Mig, fleet: Cluster) -> None:
     assert mig("layouts", "new-1").code == 1
     assert mig("layouts").code == 0
+    nothing = mig("layouts", "-l", "pool=none")
+    assert (nothing.code, nothing.err) == (1, "no Node has labels pool=none\n")
 
 
 def test_what_the_strategy_does_not_allow_is_told(mig: Mig, cluster: Cluster) -> None:

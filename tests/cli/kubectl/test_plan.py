@@ -144,6 +144,15 @@ def test_layouts_come_from_the_config_map_or_a_file_and_from_the_hardware_beside
         (("training",), "name at least one Node"),
         (("-l", "pool=none", "training"), "no Node has labels pool=none"),
         (("gpu-1", "training", "--config-map", "layouts"), "write NAMESPACE/NAME"),
+        (("gpu-1", "training", "--config-map", "a/b/c"), "write NAMESPACE/NAME"),
+        (
+            ("gpu-1", "training", "--config-map", "a/b", "-f", "c"),
+            "by --config-file or by --config-map, not both",
+        ),
+        (
+            ("gpu-1", "training", "-o", "jsn"),
+            "'jsn' is not one of 'text', 'json', 'yaml'; did you mean json?",
+        ),
         (("gpu-1", "training", "--config-map", "a/b"), "there is no ConfigMap a/b"),
         (("gpu-1", "training", "-f", "/nowhere.yaml"), "/nowhere.yaml"),
         ((), "Missing argument"),

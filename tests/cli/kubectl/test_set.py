@@ -129,7 +129,10 @@ def fails(said: Status) -> Status:
         (["-l", "pool=none", "all-1g.10gb"], ["no Node has labels pool=none"]),
         (["new-1", "1g.10gb+me"], ["no name that a label can hold"]),
         (["gpu-1", "all-balanced", "--timeout", "5m"], ["--timeout", "goes with --wait"]),
-        (["gpu-1", "all-balanced", "--wait", "--timeout", "soon"], ["'soon' is no length of time"]),
+        (
+            ["gpu-1", "all-balanced", "--wait", "--timeout", "soon"],
+            ["--timeout", "'soon' is no length of time"],
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_written(
@@ -378,7 +381,7 @@ def test_a_run_that_is_under_way_is_joined(mig: Mig, cluster: Cluster) -> None:
     ended = mig("set", "gpu-1", "all-balanced", "--wait", "--timeout", "20s")
     late.join()
     assert (ended.code, patches(cluster)) == (0, [])
-    assert "already, and is about it" in ended.out
+    assert "already, and is working on it" in ended.out
 
 
 def test_ctrl_c_ends_the_waiting_alone(mig: Mig, cluster: Cluster, press_ctrl_c: Callable[[], None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -77,7 +78,7 @@ def test_a_row_says_how_a_node_stands(mig: Mig, fleet: Cluster) -> None:
     assert cells[2][7:] == [
         "yes",
         "EvictionBlocked: Evictions were refused for 300 s: pod ml/a: PodDisruptionBudget a needs 1 healthy pod"
-        " Tried again at 2026-03-01T12:10:00Z.",
+        " Next attempt at 2026-03-01T12:10:00Z.",
     ]
     assert cells[3][1:5] == ["-", "-", "-", "-"]
     assert cells[3][-1] == "no label nvidia.com/mig.config"
@@ -101,6 +102,26 @@ def test_wide_has_more_columns(mig: Mig, fleet: Cluster) -> None:
     head, row = mig("status", "c-failed", "-o", "wide").out.splitlines()
     assert head.split()[-5:] == ["CHANGES", "ATTEMPT", "NEXT", "HASH", "MESSAGE"]
     assert "2026-03-01T12:10:00Z" in row
+
+
+def test_a_narrow_terminal_has_below_a_row_what_has_no_room_in_it(
+    mig: Mig, fleet: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm-256color"), ("COLUMNS", "60")):
+        monkeypatch.setenv(name, value)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", mig("status").out).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert lines[0].split() == ["NODE", "LAYOUT", "STATE", "SINCE", "PHASE"]
+    assert [line.split()[0] for line in lines if line[0] != " "][1:] == [
+        "a-well",
+        "b-running",
+        "c-failed",
+        "d-new",
+    ]
+    below = [line for line in lines if line[0] == " "]
+    assert below[0] == "    used: mig-1g.10gb 3/14"
+    assert below[1].startswith("    1 of 3 pods left, 0 of 2 GPUs done; ")
+    assert below[3] == "    EvictionBlocked: Evictions were refused for 300 s: po..."
 
 
 def test_gpus_are_done_once_they_have_been_changed(mig: Mig, fleet: Cluster) -> None:
@@ -136,6 +157,8 @@ def test_without_a_permission_to_read_pods_their_use_is_not_known(mig: Mig, flee
 
 
 def test_what_cannot_be_shown_is_named(mig: Mig, fleet: Cluster) -> None:
+    for name in ("node/a-well", "nodes/a-well", "no/a-well"):
+        assert mig("status", name, "-o", "name").out == "node/a-well\n"
     ended = mig("status", "a-wel")
     assert (ended.code, ended.out) == (2, "")
     assert "there is no Node 'a-wel'; did you mean a-well?" in ended.err
@@ -143,7 +166,7 @@ def test_what_cannot_be_shown_is_named(mig: Mig, fleet: Cluster) -> None:
     unreadable = mig("status", "-l", "pool=one,,")
     assert (unreadable.code, "the selector (-l) 'pool=one,,' cannot be read" in unreadable.err) == (2, True)
     nothing = mig("status", "-l", "pool=none")
-    assert (nothing.code, nothing.out, nothing.err) == (1, "", "there is no such Node\n"), (
+    assert (nothing.code, nothing.out, nothing.err) == (1, "", "no Node has labels pool=none\n"), (
         "nobody is as asked for"
     )
     assert mig("status", "-l", "pool=none", "-o", "json").json == {"nodes": []}

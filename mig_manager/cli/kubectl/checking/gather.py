@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 from typing import TypeVar
 
 from mig_manager import __version__
+from mig_manager.cli.errors import InputError
 from mig_manager.cli.kubectl.checking.daemonpods import Account, DaemonPod, daemon_pods
 from mig_manager.cli.kubectl.checking.snapshot import Snapshot
-from mig_manager.cli.kubectl.cluster import GpuNode, find_nodes, pod_objects
+from mig_manager.cli.kubectl.cluster import GpuNode, find_nodes, nobody, pod_objects
 from mig_manager.cluster.access import denied
 from mig_manager.cluster.claims import GPU_DRIVER, served_version
 from mig_manager.cluster.client import Api, collection_path
@@ -32,10 +33,12 @@ def read_snapshot(api: Api, names: Sequence[str] | None, selector: str | None) -
     """The cluster as it is now.
 
     Raises:
-        InputError: as `find_nodes`.
+        InputError: as `find_nodes`, or the selector selects no Node.
         ApiError: Nodes may not be listed, or the API server does not answer.
     """
     nodes = find_nodes(api, names, selector)
+    if selector and not nodes:
+        raise InputError(nobody(selector))
     unread: dict[str, str] = {}
 
     def read(what: str, look: Callable[[], T]) -> T | None:

@@ -143,8 +143,10 @@ def _told(seen: Snapshot, node: GpuNode, status: Status) -> Check:
     since = f" for {_minutes(age)}" if age is not None else ""
     match status.state:
         case State.FAILED:
-            again = f"; tried again at {status.nextRetryAt}" if status.nextRetryAt else ""
-            text = f"{status.layout} failed: {status.reason}: {_short(status.message or '')}{again}"
+            again = f"; next attempt at {status.nextRetryAt}" if status.nextRetryAt else ""
+            text = (
+                f"{status.layout} failed: {status.reason}: {_short(status.message or '').rstrip('.')}{again}"
+            )
             section = str(status.reason or "").lower()
             return Check("state", node.name, Verdict.PROBLEM, text, f"docs/troubleshooting.md#{section}")
         case State.PENDING | State.REBOOTING:
