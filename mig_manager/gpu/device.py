@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import pynvml
 
 from mig_manager.gpu import nvml as codes
-from mig_manager.gpu.nvml import Nvml, NvmlCallError, text
-from mig_manager.gpu.probing import enumerated, newest, placements
+from mig_manager.gpu.nvml import Nvml, NvmlCallError, call_error, text
+from mig_manager.gpu.probing import denied_twice, newest, placements
 from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, InstanceInfo
 from mig_manager.planning.geometry import Engines, Placement
 
@@ -24,6 +24,7 @@ _T = TypeVar("_T")
 
 _KNOWN_GPU_PROFILES = int(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
 _KNOWN_COMPUTE_PROFILES = int(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+_CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 _MOST_GPU_INSTANCES = 32
 """A GPU has at most 15. Wider than the profile's instanceCount, which is wrong on A30."""
 _MOST_COMPUTE_INSTANCES = 32
@@ -49,8 +50,21 @@ class Device:
 
     def refresh(self) -> Device:
         """Look the handle up (again) by UUID."""
-        self._handle = self.call("nvmlDeviceGetHandleByUUID", self.uuid.encode())
+        try:
+            self._handle = self.call("nvmlDeviceGetHandleByUUID", self.uuid.encode())
+        except NvmlCallError as error:
+            if error.code not in (codes.FUNCTION_NOT_FOUND, codes.NOT_SUPPORTED):
+                raise
+            self._handle = self._among_all()
         return self
+
+    def _among_all(self) -> Any:
+        """The handle, where NVML must be asked for one GPU after the other."""
+        for position in range(self.nvml.call("nvmlDeviceGetCount")):
+            handle = self.nvml.call("nvmlDeviceGetHandleByIndex", position)
+            if text(self.nvml.call("nvmlDeviceGetUUID", handle)) == self.uuid:
+                return handle
+        raise call_error("nvmlDeviceGetHandleByIndex", codes.NOT_FOUND, self.index, f"finding {self.uuid}")
 
     def mig_mode(self) -> tuple[bool, bool]:
         """Current and pending MIG mode."""
@@ -70,29 +84,25 @@ class Device:
         return 0 if memory is None else int(memory.total)
 
     def before_hopper(self) -> bool:
-        """Whether the architecture is older than Hopper: its MIG mode changes with a reset only."""
-        try:
-            architecture = int(self.call("nvmlDeviceGetArchitecture", self._handle))
-            return architecture < pynvml.NVML_DEVICE_ARCH_HOPPER
-        except NvmlCallError as error:
-            if error.code not in (codes.FUNCTION_NOT_FOUND, codes.NOT_SUPPORTED):
-                raise
-            major, _ = self.call("nvmlDeviceGetCudaComputeCapability", self._handle)
-            return int(major) < 9
+        """Whether the architecture is older than Hopper: its MIG mode changes with a reset only.
+
+        True where nobody tells: what can be reset has been freed for a change without a reset as well.
+        """
+        architecture = self.ask("nvmlDeviceGetArchitecture")
+        if architecture is not None and int(architecture) != pynvml.NVML_DEVICE_ARCH_UNKNOWN:
+            return int(architecture) < pynvml.NVML_DEVICE_ARCH_HOPPER
+        capability = self.ask("nvmlDeviceGetCudaComputeCapability")
+        return capability is None or int(capability[0]) < 9
 
     def profiles(self, *, mig: bool) -> tuple[GpuProfileInfo, ...]:
         """The GPU-instance profiles that this GPU lists, by enum. Empty where it lists none with MIG off.
 
         `mig`: its current mode.
         """
-        return self.once(("profiles", mig), lambda: enumerated(self._profile, _KNOWN_GPU_PROFILES))
+        return self.once(("profiles", mig), lambda: newest(self._profile, _KNOWN_GPU_PROFILES))
 
-    def _profile(self, enum: int) -> GpuProfileInfo:
-        info = newest(
-            lambda version: self.call(
-                "nvmlDeviceGetGpuInstanceProfileInfo", self._handle, enum, *((1,) if version == 1 else ())
-            )
-        )
+    def _profile(self, enum: int, version: int) -> GpuProfileInfo:
+        info = self.call("nvmlDeviceGetGpuInstanceProfileInfo", self._handle, enum, version)
         return GpuProfileInfo(
             enum=enum,
             id=info.id,
@@ -140,16 +150,20 @@ class Device:
                 return None
             raise
 
+    @property
+    def creates_at_places(self) -> bool:
+        """Whether `create` is to be had: drivers of the first branch that had MIG, R450, lack it."""
+        return self.nvml.has(_CREATE)
+
     def create(self, profile_id: int, placement: Placement) -> Instance:
         """Create a GPU instance, always at an explicit placement."""
         where = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.size)
-        handle = self.call("nvmlDeviceCreateGpuInstanceWithPlacement", self._handle, profile_id, byref(where))
-        return Instance(self, handle)
+        return Instance(self, self.call(_CREATE, self._handle, profile_id, byref(where)))
 
     def mig_devices(self) -> dict[tuple[int, int], MigDevice]:
-        """The MIG devices by GPU-instance and compute-instance id."""
+        """The MIG devices by GPU-instance and compute-instance id; none where NVML does not list them."""
         found: dict[tuple[int, int], MigDevice] = {}
-        for index in range(self.call("nvmlDeviceGetMaxMigDeviceCount", self._handle)):
+        for index in range(self.ask("nvmlDeviceGetMaxMigDeviceCount") or 0):
             try:
                 handle = self.call("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, index)
                 key = (
@@ -159,7 +173,7 @@ class Device:
                 found[key] = MigDevice(self, handle, text(self.call("nvmlDeviceGetUUID", handle)))
             except NvmlCallError as error:
                 # Indices have holes, which some drivers call an invalid argument.
-                if error.code not in (codes.NOT_FOUND, codes.INVALID_ARGUMENT):
+                if error.code not in codes.NO_SUCH_THING:
                     raise
         return found
 
@@ -204,20 +218,13 @@ class Instance:
         """The compute-instance profiles that GPU instances of this one's profile offer, by enum."""
         return self.device.once(
             ("compute profiles", profile_id),
-            lambda: enumerated(self._compute_profile, _KNOWN_COMPUTE_PROFILES),
+            lambda: newest(self._compute_profile, _KNOWN_COMPUTE_PROFILES),
         )
 
-    def _compute_profile(self, enum: int) -> ComputeProfileInfo:
+    def _compute_profile(self, enum: int, version: int) -> ComputeProfileInfo:
         shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
-        info = newest(
-            lambda version: self.device.call(
-                "nvmlGpuInstanceGetComputeInstanceProfileInfo",
-                self._handle,
-                enum,
-                shared,
-                *((1,) if version == 1 else ()),
-            )
-        )
+        function = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
+        info = self.device.call(function, self._handle, enum, shared, version)
         return ComputeProfileInfo(
             enum=enum,
             id=info.id,
@@ -275,9 +282,15 @@ class Compute:
     def uuid(self) -> str | None:
         """UUID of its MIG device, where nvmlComputeInstanceInfo_t leads to it; call `info` first.
 
-        The header calls that device the parent; drivers give the MIG device.
+        The header calls that device the parent; drivers give the MIG device. One that gives none at all is
+        passed over.
         """
-        uuid = text(self.device.call("nvmlDeviceGetUUID", self._mig_device))
+        try:
+            uuid = text(self.device.call("nvmlDeviceGetUUID", self._mig_device))
+        except NvmlCallError as error:
+            if error.code not in codes.NO_SUCH_THING:
+                raise
+            return None
         return uuid if uuid.startswith("MIG-") else None
 
     def destroy(self) -> None:
@@ -292,7 +305,7 @@ def _info(info: Any) -> InstanceInfo:
 
 def _ask(device: Device, handle: Any, function: str, args: tuple[object, ...]) -> Any:
     try:
-        return device.call(function, handle, *args)
+        return denied_twice(partial(device.call, function, handle, *args))
     except NvmlCallError as error:
         if error.code in (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND):
             return None

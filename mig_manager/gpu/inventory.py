@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 from mig_manager.gpu import nvml as codes
 from mig_manager.gpu.device import Device, Instance
 from mig_manager.gpu.nvml import Nvml, NvmlCallError, call_error, text
+from mig_manager.gpu.probing import denied_twice
 from mig_manager.gpu.profiles import choose_compute, most_instances, profile_name, usual_compute
 from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, Process
 from mig_manager.gpu.usage import processes
@@ -17,6 +19,8 @@ from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile
 from mig_manager.planning.geometry import ComputeProfile, GpuGeometry, InstanceProfile, Placement
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState
+
+_BUS_ID = re.compile("[0-9A-F]+:[0-9A-F]+:[0-9A-F]+[.][0-7]")
 
 
 def find_gpus(nvml: Nvml) -> tuple[tuple[Device, GpuIdentity], ...]:
@@ -43,12 +47,19 @@ def _identity(nvml: Nvml, position: int, handle: Any) -> GpuIdentity:
     return GpuIdentity(
         index=position,
         uuid=text(nvml.call("nvmlDeviceGetUUID", handle)),
-        bus_id=text(pci.busId).upper(),
+        bus_id=_bus_id(pci),
         model=text(nvml.call("nvmlDeviceGetName", handle)),
         device_id=int(pci.pciDeviceId),
         subsystem_id=int(pci.pciSubSystemId),
         mig_capable=_mig_capable(Device(nvml, "", position, handle)),
     )
+
+
+def _bus_id(pci: Any) -> str:
+    """Such as 00000000:07:00.0; put together from its parts where the text is none."""
+    told = text(pci.busId).upper()
+    parts = f"{int(pci.domain):08X}:{int(pci.bus):02X}:{int(pci.device):02X}.0"
+    return told if _BUS_ID.fullmatch(told) else parts
 
 
 def _bus_order(bus_id: str) -> tuple[int, ...]:
@@ -57,7 +68,7 @@ def _bus_order(bus_id: str) -> tuple[int, ...]:
 
 def _mig_capable(device: Device) -> bool:
     try:
-        device.mig_mode()
+        denied_twice(device.mig_mode)
     except NvmlCallError as error:
         if error.code in (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND):
             return False
@@ -74,6 +85,10 @@ def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
     current, pending = device.mig_mode()
     memory = device.memory()
     named = tuple((info, profile_name(info, memory)) for info in device.profiles(mig=current))
+    if current and not named:
+        # Instances are listed by profile: nobody can tell what is there, or that nothing is.
+        function, doing = "nvmlDeviceGetGpuInstanceProfileInfo", "listing any profile with MIG on"
+        raise call_error(function, codes.NOT_SUPPORTED, gpu.index, doing)
     instances: tuple[GpuInstance, ...] = ()
     offers: dict[int, tuple[ComputeProfile, ...]] = {}
     if current:
@@ -187,7 +202,7 @@ def _geometry(
             # A variant that this version cannot tell from the one before; it stays out of what we create.
             continue
         placements = device.placements(info.id, mig=current) or _known_placements(gpu, info)
-        if not placements:
+        if not placements or not device.creates_at_places:
             # Nothing is created without its placement, so this is a profile that cannot be had.
             continue
         profiles[name] = InstanceProfile(

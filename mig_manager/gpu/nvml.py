@@ -48,7 +48,7 @@ IN_USE = 19
 INSUFFICIENT_RESOURCES = 23
 ARGUMENT_VERSION_MISMATCH = 25
 
-_NO_SUCH_THING = frozenset(
+NO_SUCH_THING = frozenset(
     {INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH}
 )
 """Codes that are answers to a question: this GPU, or this driver, has none of what was asked for."""
@@ -111,7 +111,7 @@ def call_error(function: str, code: int, gpu: int | None, doing: str = "") -> Nv
 
 def is_failure(call: CallRecord) -> bool:
     """Whether a call that came back has failed, rather than answered that there is no such thing."""
-    if call.function not in MUTATING and call.code in _NO_SUCH_THING:
+    if call.function not in MUTATING and call.code in NO_SUCH_THING:
         return False
     return call.code != SUCCESS
 
@@ -161,6 +161,10 @@ class Nvml:
         finally:
             self.control.end(started, code)
 
+    def has(self, function: str) -> bool:
+        """Whether the library exports that C function."""
+        return hasattr(pynvml.nvmlLib, function)
+
     def driver_version(self) -> str:
         """Such as `570.124.06`."""
         return text(self.call("nvmlSystemGetDriverVersion"))
@@ -168,7 +172,7 @@ class Nvml:
 
 def text(value: str | bytes) -> str:
     """A string of the binding, which older versions of it give as bytes."""
-    return value.decode() if isinstance(value, bytes) else value
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 _loaded: NvmlSource | None = None

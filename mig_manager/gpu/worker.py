@@ -146,7 +146,7 @@ class GpuWorker:
         Raises:
             MigManagerError: NVML_ERROR; LostWorkerError, as from every request.
         """
-        return cast(Inventory, self._request("inventory", None))
+        return cast(Inventory, self._read("inventory"))
 
     def usage(self) -> tuple[GpuUsage, ...]:
         """Who uses the GPUs now, in the order of the inventory.
@@ -154,7 +154,7 @@ class GpuWorker:
         Raises:
             MigManagerError: NVML_ERROR.
         """
-        return cast("tuple[GpuUsage, ...]", self._request("usage", None))
+        return cast("tuple[GpuUsage, ...]", self._read("usage"))
 
     def set_persistence(self, modes: Sequence[tuple[GpuIdentity, bool]]) -> None:
         """Set persistence modes; works after `stop_after_call` as well, for it is how they are put back.
@@ -211,6 +211,16 @@ class GpuWorker:
     def close(self, patience_s: float = 10.0) -> None:
         """End the process: at once if it is idle, else when its NVML call comes back, in the end by force."""
         self._end(patience_s)
+
+    def _read(self, operation: Operation) -> Result:
+        """Ask for what only reads. A second time, in another session, where NVML opens and one of its calls fails:
+        that often passes, and a failure here takes back what was changed just now."""
+        try:
+            return self._request(operation, None)
+        except NvmlCallError as error:
+            if error.function == "nvmlInit":
+                raise
+            return self._request(operation, None)
 
     def _request(self, operation: Operation, payload: Payload) -> Result:
         with self._lock:

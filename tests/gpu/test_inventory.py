@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.gpu.conftest import MakeNode
 from tests.gpu.node import Node, shape
 from tests.gpu.strange import integrated_model, later_model
 
-NOT_SUPPORTED = 3
+NOT_SUPPORTED, INVALID_ARGUMENT = 3, 2
 MIG_MODELS = tuple(model for model in catalogue() if model.geometry is not None)
 
 
@@ -201,3 +202,69 @@ def test_a_missing_or_broken_library_is_told_with_what_to_do(library: Path) -> N
     ):
         worker.inventory()
     assert str(library) in told.value.message
+
+
+STUBS = (
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
+    "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetArchitecture",
+    "nvmlDeviceGetCudaComputeCapability",
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMinorNumber",
+    "nvmlDeviceGetPersistenceMode",
+    "nvmlDeviceGetVirtualizationMode",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlSystemGetProcessName",
+)
+"""What a library may export without having it: it answers NOT_SUPPORTED, always."""
+
+
+def test_a_library_with_functions_that_are_only_stubs_serves_by_what_else_it_has(make_node: MakeNode) -> None:
+    node = make_node("2xA100-SXM4-80GB,1xH100-80GB-HBM3")
+    for function in STUBS:
+        node.gpus.fail(function, NOT_SUPPORTED, times=None)
+    first, second, third = node.apply_cleared("1g.10gb+me 2c.3g.40gb 1c.3g.40gb", None, "7g.80gb").gpus
+    assert [shape(state) for state in (first, second, third)] == [
+        "3g.40gb@0[2c@0,1c@2] 1g.10gb+me@4",
+        "off",
+        "7g.80gb@0",
+    ]
+    assert [state.mode_change_needs_reset for state in (first, third)] == [True, True]
+
+
+DENIED = (
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
+    "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
+    "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+)
+"""What a GPU may lack, so that it is told by an error."""
+
+
+def test_one_denial_is_no_evidence_that_there_is_none(make_node: MakeNode) -> None:
+    node = make_node("1xH100-80GB-HBM3")
+    node.run(0, node.apply("3g.40gb 1g.10gb").gpus[0].instances[0])
+    expected = node.worker.inventory()
+    for function, code in product(DENIED, (NOT_SUPPORTED, INVALID_ARGUMENT)):
+        node.gpus.fail(function, code)
+        assert node.worker.inventory() == expected, (function, code)
+
+
+def test_instances_that_cannot_be_listed_are_not_taken_for_none(make_node: MakeNode) -> None:
+    node = make_node("1xA100-SXM4-80GB")
+    node.apply("1g.10gb")
+    for version in ("", "V"):
+        node.gpus.fail(f"nvmlDeviceGetGpuInstanceProfileInfo{version}", NOT_SUPPORTED, times=None)
+    with pytest.raises(MigManagerError, match="listing any profile with MIG on failed"):
+        node.worker.inventory()
+
+
+def test_a_driver_that_cannot_create_at_a_place_is_asked_for_nothing_new(make_node: MakeNode) -> None:
+    node = make_node("1xA100-SXM4-80GB", missing=["nvmlDeviceCreateGpuInstanceWithPlacement"])
+    node.apply("")
+    with pytest.raises(MigManagerError, match=r"no profile 1g\.10gb"):
+        node.apply("1g.10gb")
+    assert node.apply("off").gpus[0].mig_current is False
