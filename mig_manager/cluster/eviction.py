@@ -66,7 +66,7 @@ def _delete_options(pod: Pod, grace_s: int | None) -> JsonObject:
 
 
 def _judged(error: ApiError, pod: Pod) -> Refusal | None:
-    if error.status == 404:
+    if error.status == 404 or error.other_object:
         return None
     if error.status == 429:
         budget = next((text for reason, text in error.causes if reason == "DisruptionBudget"), None)

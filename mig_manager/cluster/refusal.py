@@ -46,7 +46,12 @@ class ApiError(MigManagerError):
 
         Not so where it named the uid of an object, and another one has that name by now.
         """
-        return self.status in (0, 401, 409, 429, 500, 502, 503, 504) and _OTHER_UID not in self.message
+        return self.status in (0, 401, 409, 429, 500, 502, 503, 504) and not self.other_object
+
+    @property
+    def other_object(self) -> bool:
+        """Whether the request named the uid of an object that is gone, for another one has its name by now."""
+        return self.status == 409 and _OTHER_UID in self.message
 
 
 def _api_error(

@@ -112,7 +112,14 @@ class Agent:
         unlabelled = Deadline.never()
         if meta is not None and not self._wanted(meta):
             unlabelled = self._unlabelled.deadline(meta)
-        all_of_them = (self._retries.deadline(), self._drift.deadline(), unlabelled, self._offering.again)
+        said = Deadline.never() if meta is None else self._said.deadline(meta)
+        all_of_them = (
+            self._retries.deadline(),
+            self._drift.deadline(),
+            unlabelled,
+            self._offering.again,
+            said,
+        )
         return Deadline(min(each.at for each in all_of_them))
 
     def _uid(self) -> str:
@@ -312,6 +319,7 @@ class Agent:
         logger.info(
             "removed from the Node, and written again: {}", ", ".join((*change.labels, *change.annotations))
         )
+        self._said.written_again()
         if not self._write(change):
             self._said.forget()
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
 
 from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import NodeMeta
+from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.status import (
     GPUS_ANNOTATION,
     LAYOUTS_ANNOTATION,
@@ -16,11 +19,24 @@ from mig_manager.daemon.status import (
 
 _ANNOTATIONS = (STATUS_ANNOTATION, GPUS_ANNOTATION, LAYOUTS_ANNOTATION, LAYOUTS_FROM_ANNOTATION)
 
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 600.0
+_CALM_S = 3600.0
+"""So long after the last time that something was written again, it is done at once as if it were the first."""
+
 
 class Said:
-    """State label and annotations as last written on one Node."""
+    """State label and annotations as last written on one Node.
 
-    def __init__(self) -> None:
+    What goes again and again is written again ever less often: an admission webhook, or another controller, may take
+    it away at every change, and would have us change the Node without end.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._again = -math.inf
+        """When something was written again last."""
+        self._pause_s = 0.0
         self._uid = ""
         self._version = ""
         self._labels: dict[str, str] = {}
@@ -39,10 +55,24 @@ class Said:
         self._labels, self._annotations = {}, {}
 
     def missing(self, meta: NodeMeta) -> NodeChange:
-        """What has gone from the Node and has to be written again; empty as a rule.
+        """What has gone from the Node and has to be written again now; empty as a rule.
 
         A `meta` from before the last change of ours, as a watch may still show it, lacks nothing.
         """
+        return self._gone(meta) if self._clock() >= self._again + self._pause_s else NodeChange()
+
+    def deadline(self, meta: NodeMeta) -> Deadline:
+        """When what has gone has to be written again; never, where nothing has."""
+        return Deadline(self._again + self._pause_s) if self._gone(meta) else Deadline.never()
+
+    def written_again(self) -> None:
+        """Take note that what was missing is written again now."""
+        now = self._clock()
+        calm = now - self._again >= _CALM_S
+        self._pause_s = _FIRST_PAUSE_S if calm else min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        self._again = now
+
+    def _gone(self, meta: NodeMeta) -> NodeChange:
         if meta.uid != self._uid or _older(meta.resource_version, self._version):
             return NodeChange()
         return NodeChange(

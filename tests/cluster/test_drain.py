@@ -13,6 +13,7 @@ import pytest
 
 from mig_manager.cluster.drain import DrainReport, drain
 from mig_manager.cluster.drainrules import DrainMode, DrainOptions
+from mig_manager.cluster.eviction import delete, evict
 from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.pods import uses_gpu
 from mig_manager.cluster.wait import Signal
@@ -411,3 +412,15 @@ def test_a_pod_of_the_same_name_that_came_after_is_not_evicted(
     second = cluster.pods()["db-0"]
     assert second.uid != first.uid
     assert second.deleted is None
+
+
+def test_a_pod_whose_name_another_one_has_by_now_is_gone(cluster: Cluster) -> None:
+    """Also where no watch has told of it yet: the answer does, and it is no refusal."""
+    first = cluster.run_pod("db-0")
+    cluster.api.delete(cluster.path("pods", "db-0"), {"gracePeriodSeconds": 0})
+    second = cluster.run_pod("db-0")
+    for rehearsal in (True, False):
+        assert evict(cluster.api, first, grace_s=None, rehearsal=rehearsal) is None
+    assert delete(cluster.api, first, grace_s=None) is None
+    assert cluster.pods()["db-0"].uid == second.uid
+    assert cluster.pods()["db-0"].deleted is None
