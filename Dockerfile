@@ -17,12 +17,12 @@ RUN python -m venv --without-pip /opt/build \
       --require-hashes --only-binary :all: --requirement build.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY mig_manager mig_manager
-# The root directory is read-only on a node, so bytecode is made here; of kubernetes.client hardly a module is imported.
+# The root directory is read-only on a node, so bytecode is made here, but for modules of which hardly one is imported.
 RUN PYTHONPATH="$(echo /opt/build/lib/python3.*/site-packages)" \
     pip --python /opt/mig-manager/bin/python install --no-cache-dir --no-compile \
       --no-deps --no-index --no-build-isolation . \
- && /opt/mig-manager/bin/python -m compileall -q -x /kubernetes/client/ --invalidation-mode unchecked-hash \
-      /opt/mig-manager/lib
+ && /opt/mig-manager/bin/python -m compileall -q -x '/kubernetes/client/|/pygments/lexers/' \
+      --invalidation-mode unchecked-hash /opt/mig-manager/lib
 
 FROM ${BASE}
 ARG VERSION=0.1.0

@@ -47,7 +47,6 @@ manifests: $(STAMP)
 
 # The newest versions of what the image holds, with the hashes of all their files, for any platform.
 lock: $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(LOCK) pyproject.toml --output-file deploy/image/requirements.lock
 	$(LOCK) deploy/image/build.in --output-file deploy/image/build.lock
 

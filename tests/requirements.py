@@ -43,29 +43,6 @@ def python_with_dbusmock() -> str | None:
 
 
 @cache
-def package_index() -> bool:
-    """Whether pip reaches the index that it is set up with."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "index",
-        "versions",
-        "jeepney",
-        "--retries",
-        "0",
-        "--timeout",
-        "10",
-    ]
-    return not subprocess.run(command, capture_output=True, check=False).returncode
-
-
-def need_package_index() -> None:
-    """An index of packages that pip reaches."""
-    need("package-index", package_index())
-
-
-@cache
 def chromium() -> str | None:
     """A Chromium that runs without a screen; Debian has the smallest one."""
     names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")

@@ -11,25 +11,22 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import Distribution, distributions
 from pathlib import Path, PurePosixPath
 from stat import S_ISREG
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from deploy.generate import program
 from mig_manager import __version__
 from tests.daemon.node import ROOT
-from tests.requirements import need_package_index
+from tests.requirements import need
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 LOCKS = {name: ROOT / f"deploy/image/{name}.lock" for name in ("requirements", "build")}
-PLATFORMS = {
-    "x86_64": ["manylinux2014_x86_64", "manylinux_2_28_x86_64"],
-    "aarch64": ["manylinux2014_aarch64", "manylinux_2_28_aarch64"],
-}
+PLATFORMS = ("x86_64", "aarch64")
 PYTHON = "3.13"
 """Of the base image."""
 
@@ -52,10 +49,38 @@ def pinned(lock: Path) -> dict[str, str]:
     return found
 
 
+@cache
+def package_index() -> bool:
+    """Whether uv reaches the index that it is set up with."""
+    command = [program("uv"), "pip", "compile", "--quiet", "--python", sys.executable, "--no-deps", "-"]
+    return not subprocess.run(command, input=b"jeepney", capture_output=True, check=False).returncode
+
+
+def wheels(*options: str, lock: str = "requirements") -> dict[str, dict[str, str]]:
+    """Every wheel of what is locked that the index has and that fits: its URL by its hash, by package."""
+    command = [
+        program("uv"),
+        "pip",
+        "compile",
+        "--quiet",
+        "--python",
+        sys.executable,
+        "--only-binary",
+        ":all:",
+    ]
+    command += ["--no-deps", "--format", "pylock.toml", *options, str(LOCKS[lock])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {
+        each["name"]: {wheel["hashes"]["sha256"]: wheel["url"] for wheel in each["wheels"]}
+        for each in tomllib.loads(done.stdout)["packages"]
+    }
+
+
 @pytest.fixture(scope="session")
 def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """/opt/mig-manager, made by the Dockerfile's steps: once for all processes that share the tests."""
-    need_package_index()
+    need("package-index", package_index())
     base = tmp_path_factory.getbasetemp()
     here = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "image"
     here.mkdir(exist_ok=True)
@@ -85,7 +110,22 @@ def make(here: Path) -> None:
         script = bin_ / name
         script.write_text(f'#!/bin/sh\nexec {sys.executable} {arguments} "$@"\n')
         script.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{bin_}:{os.environ['PATH']}"}
+    # Of every package, pip would read of each file that there ever was: it gets a page of those that are locked.
+    page = here / "page.html"
+    page.write_text(
+        "".join(
+            f'<a href="{url}#sha256={digest}">{PurePosixPath(url).name}</a>\n'
+            for lock in LOCKS
+            for files in wheels(lock=lock).values()
+            for digest, url in files.items()
+        )
+    )
+    environment = {
+        **os.environ,
+        "PATH": f"{bin_}:{os.environ['PATH']}",
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(page),
+    }
     environment.pop("PYTHONPATH", None)
     for step in instructions("RUN"):
         command = step.replace("/opt/", f"{here}/opt/")
@@ -171,56 +211,28 @@ def test_the_lock_is_of_what_the_project_asks_for() -> None:
             assert requirement.specifier.contains(locked[requirement.name]), f"{requirement}: make lock"
 
 
-def entries(lock: Path) -> list[str]:
+def entries(lock: Path) -> dict[str, str]:
     """Each package with the hashes of its files."""
-    return re.split(r"^(?=[a-z0-9])", lock.read_text(), flags=re.MULTILINE)[1:]
+    found = re.split(r"^(?=[a-z0-9])", lock.read_text(), flags=re.MULTILINE)[1:]
+    return {each.partition("==")[0]: each for each in found}
 
 
 @pytest.mark.parametrize("lock", LOCKS.values(), ids=lambda path: path.stem)
 def test_a_lock_names_files_by_their_hashes_and_no_place(lock: Path) -> None:
-    assert [each.split("\n")[0] for each in entries(lock) if "--hash=sha256:" not in each] == []
+    assert [name for name, entry in entries(lock).items() if "--hash=sha256:" not in entry] == []
     assert not re.search(r"https?:|file:|--index|--find-links|--extra|(^|[\s=])/", lock.read_text())
 
 
-def wheels(wanted: list[str], platform: str, directory: Path) -> list[str]:
-    """The files that pip would install there, in order; only wheels, and only those of the hashes."""
-    requirements, report = directory / "requirements", directory / "report.json"
-    requirements.write_text("".join(wanted))
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--dry-run",
-        "--ignore-installed",
-        "--no-deps",
-    ]
-    command += ["--require-hashes", "--only-binary", ":all:", "--python-version", PYTHON]
-    command += ["--target", str(directory), "--report", str(report), "--requirement", str(requirements)]
-    command += [part for each in PLATFORMS[platform] for part in ("--platform", each)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [each["download_info"]["url"] for each in json.loads(report.read_text())["install"]]
-
-
-def test_both_architectures_have_a_wheel_of_everything(tmp_path: Path) -> None:
-    need_package_index()
-    first, *others = PLATFORMS
-    wanted = entries(LOCKS["requirements"])
-    found = wheels(wanted, first, tmp_path)
-    assert len(found) == len(pinned(LOCKS["requirements"]))
-    assert all(each.endswith(".whl") for each in found)
-    assert any(f"_{first}.whl" in each for each in found)
-    # A wheel for any platform is one for the others too.
-    everywhere = {
-        parse_wheel_filename(PurePosixPath(each).name)[0] for each in found if each.endswith("-none-any.whl")
-    }
-    bound = [each for each in wanted if canonicalize_name(each.partition("==")[0]) not in everywhere]
-    for other in others:
-        found = wheels(bound, other, tmp_path)
-        assert len(found) + len(everywhere) == len(pinned(LOCKS["requirements"]))
-        assert all(each.endswith(f"_{other}.whl") for each in found)
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_every_architecture_has_a_wheel_of_everything(platform: str) -> None:
+    need("package-index", package_index())
+    found = wheels("--python-version", PYTHON, "--python-platform", f"{platform}-manylinux_2_28")
+    assert set(found) == set(pinned(LOCKS["requirements"]))
+    locked = entries(LOCKS["requirements"])
+    assert [name for name, files in found.items() if not any(each in locked[name] for each in files)] == []
+    urls = [url for files in found.values() for url in files.values()]
+    assert any(each.endswith(f"_{platform}.whl") for each in urls)
+    assert all(each.endswith(("-none-any.whl", f"_{platform}.whl")) for each in urls)
 
 
 def test_the_dockerfile_is_lint_clean() -> None:
