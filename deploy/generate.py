@@ -94,7 +94,8 @@ def render(values: Mapping[str, Any] | None = None, namespace: str = _NAMESPACE)
     with helm_python.Chart.load(CHART) as chart:
         texts = chart.render(dict(values or {}), name="mig-manager", namespace=namespace)
     manifests = (text for path, text in sorted(texts.items()) if path.endswith(".yaml"))
-    return [each for text in manifests for each in yaml.safe_load_all(text) if each]
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return [each for text in manifests for each in yaml.load_all(text, Loader=loader) if each]
 
 
 def base() -> str:

@@ -1,13 +1,19 @@
-"""The chart, rendered by the real engine, and what is looked for in it."""
+"""The chart, rendered by the real engine once for the same values, and what is looked for in it."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
+from kubernetes_validate.utils import validate
 
-from deploy.generate import CHART, render
+from deploy import generate
+from deploy.generate import CHART, KUSTOMIZE, program
 
 Object = dict[str, Any]
 
@@ -19,6 +25,42 @@ OLDEST, NEWEST = "1.30", "1.37"
 def values_of(path: Path) -> Object:
     found: Object = yaml.safe_load(path.read_text())
     return found
+
+
+def render(values: Object | None = None, namespace: str = "mig-manager") -> list[Object]:
+    """The objects that the chart makes with these values, hooks included."""
+    found: list[Object] = json.loads(_rendered(json.dumps(values), namespace))
+    return found
+
+
+@cache
+def _rendered(values: str, namespace: str) -> str:
+    return json.dumps(generate.render(json.loads(values), namespace))
+
+
+def built(name: str) -> list[Object]:
+    """The objects that kubectl makes of a directory with a kustomization."""
+    return list(yaml.load_all(_built(name), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+
+
+@cache
+def _built(name: str) -> str:
+    done = subprocess.run(
+        [program("kubectl"), "kustomize", str(KUSTOMIZE / name)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def check_valid(objects: Iterable[Object], version: str) -> None:
+    """That objects are what that version of Kubernetes takes. Raises kubernetes_validate's ValidationError."""
+    for each in objects:
+        _check_valid(json.dumps(each), version)
+
+
+@cache
+def _check_valid(each: str, version: str) -> None:
+    validate(json.loads(each), version, strict=True)
 
 
 def of_kind(objects: list[Object], kind: str, name: str | None = None) -> Object:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from deploy.generate import render
 from mig_manager.cluster.operands import PAUSED
 from mig_manager.simulation.api.authorization import ADMIN, User, stored_rbac
 from mig_manager.simulation.api.grants import Grant, grant
@@ -25,7 +24,7 @@ from mig_manager.simulation.store import MemoryStore
 from mig_manager.simulation.world import NAMESPACE
 from tests.cli.conftest import Cli
 from tests.daemon.node import GpuNode
-from tests.deploy.charts import container, daemon_set, of_kind
+from tests.deploy.charts import container, daemon_set, of_kind, render
 
 CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 DEPLOY = "nvidia.com/gpu.deploy."

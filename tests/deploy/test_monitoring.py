@@ -18,13 +18,12 @@ import promql_parser
 import pytest
 import yaml
 
-from deploy.generate import CHART, render
+from deploy.generate import CHART
 from mig_manager.daemon.settings import load_settings
 from mig_manager.daemon.usage import misspelt
 from tests.deploy import promql
-from tests.deploy.charts import Object, container, daemon_set, of_kind, values_of
+from tests.deploy.charts import Object, built, container, daemon_set, of_kind, render, values_of
 from tests.deploy.promql import ALERTS, DASHBOARD, alerts
-from tests.deploy.test_manifests import built
 from tests.requirements import need
 
 ON = values_of(CHART / "ci/11-monitoring-values.yaml")
