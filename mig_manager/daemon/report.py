@@ -11,6 +11,7 @@ from loguru import logger
 from mig_manager.cluster.events import EventRecorder
 from mig_manager.cluster.node import NodeChange, NodeClient, newer
 from mig_manager.cluster.objects import Node, NodeMeta
+from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.taints import without_taint
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.before import Before
@@ -40,6 +41,8 @@ PATIENCE = 60.0
 """Seconds that a change of the Node is tried again while the API server does not take it."""
 
 _NAMED_PODS = 100
+_NO_ROOM = 422
+"""How the API server answers what it cannot store, such as more than 256 KiB of annotations, whoever wrote them."""
 _CORDONED = "The node stays cordoned."
 _PAUSED = "Not everything could be put back yet; that is tried again."
 
@@ -105,8 +108,9 @@ class Report:
         self._began = time.monotonic()
         self._told = ""
         self.journal: Journal | None = None
-        self.node = client.open(self._first_word, meta, deadline=self._deadline())
-        """As last read, by us or by the answer to a change."""
+        self._journalled = False
+        """Whether the Node has had a journal since the run began."""
+        self.node = self._opened(meta)
         self.journal = Journal.from_annotations(self.node.meta.annotations)
         if self.journal is not None:
             self._started = self.journal.started_at
@@ -119,6 +123,16 @@ class Report:
             self.event("JournalUnreadable", f"{words}{cordon}.", warning=True)
 
     @property
+    def node(self) -> Node:
+        """The Node as last read, by us or by the answer to a change."""
+        return self._node
+
+    @node.setter
+    def node(self, node: Node) -> None:
+        self._node = node
+        self._journalled = self._journalled or JOURNAL_ANNOTATION in node.meta.annotations
+
+    @property
     def phase(self) -> Phase:
         """Where the run stands; what the Node says may lag behind."""
         return self._phase
@@ -127,6 +141,16 @@ class Report:
     def phase(self, phase: Phase) -> None:
         self._phase = phase
         self._entered(phase)
+
+    def _opened(self, meta: NodeMeta) -> Node:
+        """The Node, with our first word on it; where there is no room for the whole, with the state alone."""
+        try:
+            return self._client.open(self._first_word, meta, deadline=self._deadline())
+        except ApiError as error:
+            if error.status != _NO_ROOM:
+                raise
+            change = _state_alone(State.PENDING)
+            return self._client.patch(change, deadline=self._deadline(), uid=meta.uid)
 
     def _first_word(self, node: NodeMeta) -> NodeChange:
         """What to say on the Node as it is; nothing where it speaks of this layout already."""
@@ -238,6 +262,7 @@ class Report:
         """
         if outcome.message is not None:
             outcome = replace(outcome, message=fitting(outcome.message))
+        self._forget_what_never_was()
         journal = self.journal
         rest = self._rest(inventory, uncordon)
         unfinished = rest is not None
@@ -253,18 +278,28 @@ class Report:
         facts = {} if inventory is None else {GPUS_ANNOTATION: gpus_annotation(inventory)}
         if state is State.SUCCESS and inventory is not None:
             self._grant = Granted.of(self._means.hash, gpu_facts(inventory))
-        change = self._status(state, outcome.phase, outcome, retry) | NodeChange(annotations=facts)
+        undone = NodeChange()
         unreadable = journal is None and JOURNAL_ANNOTATION in self.node.meta.annotations
         if rest is not journal or unreadable:
-            change |= NodeChange(
+            undone = NodeChange(
                 annotations={JOURNAL_ANNOTATION: rest.to_json() if rest is not None else None},
                 unschedulable=False if journal is not None and journal.cordoned else None,
             )
         if retry is None and self._says_so_already(outcome, facts):
             return
-        self._patch(change)
+        self._patch_what_fits(
+            self._status(state, outcome.phase, outcome, retry) | NodeChange(annotations=facts) | undone,
+            self._status(state, outcome.phase, replace(outcome, message=None), retry) | undone,
+            _state_alone(state) | undone,
+        )
         self.phase = outcome.phase
-        self._tell(outcome, retry, uncordoned=change.unschedulable is False, let_go=let_go)
+        self._tell(outcome, retry, uncordoned=undone.unschedulable is False, let_go=let_go)
+
+    def _forget_what_never_was(self) -> None:
+        """A journal that the Node has never had was refused, and with it the cordon that it speaks of."""
+        if self.journal is not None and not self._journalled:
+            self.node = self._client.get(deadline=self._deadline())
+            self.journal = Journal.from_annotations(self.node.meta.annotations)
 
     def _rest(self, inventory: Inventory | None, uncordon: bool) -> Journal | None:
         """What is still to be put back; None: nothing."""
@@ -280,6 +315,20 @@ class Report:
 
     def _patch(self, change: NodeChange) -> None:
         self.node = self._client.patch(change, deadline=self._deadline(), uid=self.node.meta.uid)
+
+    def _patch_what_fits(self, *changes: NodeChange) -> None:
+        """Carry out the first of these changes that the Node has room for."""
+        *larger, smallest = changes
+        for change in larger:
+            try:
+                self._patch(change)
+            except ApiError as error:
+                if error.status != _NO_ROOM:
+                    raise
+                logger.warning("{}", error.message)
+            else:
+                return
+        self._patch(smallest)
 
     def _tell(self, outcome: Outcome, retry: str | None, *, uncordoned: bool, let_go: bool) -> None:
         layout = self.wish.layout or "no layout"
@@ -367,3 +416,8 @@ class Report:
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self.patience)
+
+
+def _state_alone(state: State) -> NodeChange:
+    """What the Node has room for in any case."""
+    return NodeChange(labels={STATE_LABEL: state})

@@ -148,3 +148,37 @@ def test_a_run_that_could_not_say_how_it_ended_says_it_later(node: GpuNode) -> N
     heal()
     assert node.ended("nonsense")["reason"] == "UnknownLayout"
     node.wait(lambda: not node.cordoned and JOURNAL not in node.annotations, "the node to be put back")
+
+
+def test_a_cordon_that_was_refused_is_not_taken_off_from_whoever_has_set_one_since(
+    node: GpuNode, other: str
+) -> None:
+    faults = node.cluster.api.faults
+
+    def refuse_the_next() -> None:
+        if node.state == "pending":
+            leave()
+            faults.add(replace(PATCH, status=403, act=lambda: node.patch_node(unschedulable=True)))
+
+    leave = faults.add(replace(PATCH, act=refuse_the_next, times=None))
+    node.label(other)
+    node.eventually(lambda: "failed, and everything is put back" in node.logged())
+    assert node.wait(lambda: node.state == "success", "the retry")
+    assert node.cordoned
+    assert "uncordoned" not in node.logged()
+
+
+@pytest.mark.parametrize("room", [0, 700])
+def test_a_node_whose_annotations_leave_no_room_is_told_by_its_label(
+    node: GpuNode, other: str, room: int
+) -> None:
+    """All annotations of an object share 256 KiB, whoever has written them."""
+    node.label(other)
+    used = sum(len(key) + len(value) for key, value in node.annotations.items())
+    notes = "example.com/notes"
+    node.patch_node(annotations={notes: "x" * (256 * 1024 - used - len(notes) - room)})
+    node.wait(lambda: node.state == "failed", "the end of the run")
+    assert not node.cordoned
+    node.patch_node(annotations={notes: None})
+    node.wait(lambda: node.state == "success", "the retry")
+    assert node.allocatable == OFFERED[other]
