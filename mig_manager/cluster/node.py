@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from mig_manager.cluster.client import Api, object_path
-from mig_manager.cluster.objects import JsonObject, Node, NodeMeta, Taint
+from mig_manager.cluster.objects import JsonObject, Node, NodeMeta, Taint, older
 from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.wait import Deadline
 
@@ -61,13 +61,12 @@ class NodeChange:
 def newer(one: Node, other: Node | None) -> Node:
     """The later of two versions of a Node; `one` where that cannot be told.
 
-    Versions are numbers that grow (Kubernetes says so since 1.35, and etcd has always made them so). Should a
-    server count otherwise, a change that is based on the older one is refused, and made again on what is so then.
+    Should a server count its versions otherwise, a change that is based on the older one is refused, and made again on
+    what is so then.
     """
     if other is None or other.meta.uid != one.meta.uid:
         return one
-    versions = (one.meta.resource_version, other.meta.resource_version)
-    return other if all(map(str.isdigit, versions)) and int(versions[1]) > int(versions[0]) else one
+    return other if older(one.meta.resource_version, other.meta.resource_version) else one
 
 
 class NodeClient:

@@ -32,6 +32,14 @@ def parse_count(text: str | int) -> int:
     return int(parse_quantity(text))  # type: ignore[no-untyped-call]
 
 
+def older(version: str, than: str | None) -> bool:
+    """Whether a resourceVersion is that of an earlier state; False where that cannot be told.
+
+    They are numbers that grow (Kubernetes says so since 1.35, and etcd has always made them so).
+    """
+    return than is not None and version.isdecimal() and than.isdecimal() and int(version) < int(than)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMeta:
     """A Node's metadata."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from loguru import logger
 
 from mig_manager.cluster.client import Api, collection_path
-from mig_manager.cluster.objects import ConfigMap, JsonObject, Node, NodeMeta, Pod
+from mig_manager.cluster.objects import ConfigMap, JsonObject, Node, NodeMeta, Pod, older
 from mig_manager.cluster.refusal import ApiError, refusal
 from mig_manager.cluster.selection import Selection
 from mig_manager.cluster.stream import BrokenStreamError, json_lines
@@ -261,7 +261,11 @@ class ObjectWatch(Generic[T]):
             kind, obj = event["type"], event["object"]
             if kind == "ERROR":
                 raise refusal(f"The watch of {self.title}", int(obj["code"]), str(obj["message"]), obj)
-            if kind != "BOOKMARK":
+            if kind == "BOOKMARK":
+                if older(str(obj["metadata"]["resourceVersion"]), self._version):
+                    words = "the server counts its versions anew, as after a restore"
+                    raise refusal(f"The watch of {self.title}", 410, words, {})
+            else:
                 objects = dict(self._objects)
                 if kind == "DELETED":
                     objects.pop(obj["metadata"]["uid"], None)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from mig_manager.cluster.node import NodeChange
-from mig_manager.cluster.objects import NodeMeta
+from mig_manager.cluster.objects import NodeMeta, older
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.status import (
     GPUS_ANNOTATION,
@@ -73,7 +73,7 @@ class Said:
         self._again = now
 
     def _gone(self, meta: NodeMeta) -> NodeChange:
-        if meta.uid != self._uid or _older(meta.resource_version, self._version):
+        if meta.uid != self._uid or older(meta.resource_version, self._version):
             return NodeChange()
         return NodeChange(
             labels={key: value for key, value in self._labels.items() if key not in meta.labels},
@@ -85,8 +85,3 @@ class Said:
 
 def _ours(values: Mapping[str, str], keys: Iterable[str]) -> dict[str, str]:
     return {key: values[key] for key in keys if key in values}
-
-
-def _older(version: str, than: str) -> bool:
-    """Whether a resourceVersion is that of an earlier state; API servers count them up."""
-    return version.isdecimal() and than.isdecimal() and int(version) < int(than)

@@ -149,6 +149,26 @@ def test_expired_versions_are_read_anew_and_not_asked_for_again(
     assert kinds == ["list", "watch", "list", "watch", "list", "watch"]
 
 
+def test_a_server_that_was_restored_from_a_backup_is_read_anew(
+    hostile: HostileServer, hostile_api: Api, signal: Signal
+) -> None:
+    """Its versions begin again below ours, and it keeps to itself what has happened up to them."""
+
+    def restored(exchange: Exchange) -> None:
+        hostile.version = 40
+        hostile.label(layout="second")
+        exchange.begin_stream()
+        exchange.event("BOOKMARK", {"metadata": {"resourceVersion": "41"}})
+        exchange.chunk(b"")
+
+    hostile.label(layout="first")
+    hostile.watches += [restored]
+    with watch_node_meta(hostile_api, "gpu-1", signal, QUICK) as watch:
+        see(watch, signal, "second")
+        hostile.label(layout="third")
+        see(watch, signal, "third")
+
+
 def test_only_metadata_of_our_own_node_is_asked_for(
     hostile: HostileServer, hostile_api: Api, signal: Signal
 ) -> None:
