@@ -168,6 +168,8 @@ class Hardware:
             self._tell_refusals(self._worker.calls[calls:])
         logger.info("{}: read back as planned, after {}", gpus, span(time.monotonic() - began))
         self.changed = True
+        # A GPU that shows only now that it has MIG makes the wish another one, and the next run is about both.
+        self._site.wishes.learn(self.inventory)
         self._site.counts.add(INSTANCES, "kept", amount=sum(len(gpu.keep) for gpu in self.planned.gpus))
 
     def leave_pending(self, journal: Journal) -> None:
