@@ -94,7 +94,7 @@ def hardware(
             clearance = Clearance(worker, HostFiles(nowhere, nowhere, nowhere))
             reset = partial(
                 reset_gpus,
-                command or (*smi, "--gpu-reset", "-i", "{gpus}"),
+                command or (*smi, "-r", "-i", "{addresses}"),
                 root=None,
                 timeout_s=_SIMULATED_RESET_S,
                 join=clearance.join,

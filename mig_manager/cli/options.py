@@ -61,7 +61,8 @@ ResetCommand = Annotated[
     typer.Option(
         "--reset-command",
         metavar="COMMAND",
-        help="What resets GPUs; {gpus} stands for their UUIDs. Default: nvidia-smi --gpu-reset -i {gpus}",
+        help="What resets GPUs; {gpus} stands for their UUIDs, {addresses} for their PCI addresses. Default: nvidia-smi"
+        " -r -i {addresses}",
     ),
 ]
 

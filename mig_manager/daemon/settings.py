@@ -134,8 +134,9 @@ class Settings(BaseSettings):
     )
     parallel_gpus: bool = Field(default=True, description="Work on the GPUs of a node at the same time.")
     reset_command: Words = Field(
-        default=("nvidia-smi", "--gpu-reset", "-i", "{gpus}"),
-        description="Command that resets GPUs, run inside the driver root; `{gpus}` becomes their UUIDs.",
+        default=("nvidia-smi", "-r", "-i", "{addresses}"),
+        description="Command that resets GPUs, run inside the driver root; `{gpus}` becomes their UUIDs, and "
+        "`{addresses}` their PCI addresses.",
     )
     reset_timeout: Seconds = Field(default=180.0, description="How long a reset may take.")
     with_reboot: bool = Field(

@@ -40,7 +40,8 @@ def reset_gpus(
     them, if `join` allows that.
 
     Args:
-        command: an argument list; `{gpus}` in it stands for the UUIDs, joined by commas.
+        command: an argument list; in it `{gpus}` stands for the UUIDs and `{addresses}` for the PCI addresses of the
+            GPUs, joined by commas.
         gpus: what to reset.
         root: where to chroot to for the command; None or `/`: nowhere.
         timeout_s: how long the command may take.
@@ -69,9 +70,12 @@ def reset_gpus(
 def _run(
     command: Sequence[str], gpus: Sequence[GpuIdentity], root: Path | None, timeout_s: float
 ) -> Finished:
-    uuids = ",".join(gpu.uuid for gpu in gpus)
+    values = {
+        "gpus": ",".join(gpu.uuid for gpu in gpus),
+        "addresses": ",".join(_short(gpu.bus_id) for gpu in gpus),
+    }
     try:
-        return run(command, {"gpus": uuids}, root=root, timeout_s=timeout_s)
+        return run(command, values, root=root, timeout_s=timeout_s)
     except CommandError as error:
         raise MigManagerError(Reason.NVML_ERROR, f"The reset of {_names(gpus)} {error}") from None
 
@@ -93,6 +97,12 @@ def _address(bus_id: str) -> str:
     """With eight digits of domain, so that both ways to write an address are equal."""
     domain, _, rest = bus_id.lower().partition(":")
     return f"{domain:0>8}:{rest}"
+
+
+def _short(bus_id: str) -> str:
+    """With four digits of domain, as the kernel writes it."""
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{int(domain, 16):04x}:{rest}"
 
 
 def _reason(words: str) -> Reason:

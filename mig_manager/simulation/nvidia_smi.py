@@ -55,11 +55,17 @@ def _choose(gpus: list[dict[str, Any]], ids: str | None) -> list[dict[str, Any]]
         return gpus
     found = []
     for word in ids.split(","):
-        match = [gpu for gpu in gpus if word.strip() in (str(gpu["index"]), gpu["uuid"], gpu["bus_id"])]
+        match = [gpu for gpu in gpus if word.strip() in (str(gpu["index"]), gpu["uuid"], *_addresses(gpu))]
         if not match:
             return []
         found += match
     return found
+
+
+def _addresses(gpu: dict[str, Any]) -> tuple[str, ...]:
+    """Ways to write the PCI bus id: domains have eight digits in NVML, and four for the kernel."""
+    long = gpu["bus_id"]
+    return long, long.lower(), long[4:], long[4:].lower()
 
 
 def _reset(gpus: SimulatedGpus, chosen: list[dict[str, Any]]) -> int:

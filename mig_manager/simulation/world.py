@@ -210,7 +210,7 @@ class SimulatedCluster:
             "MIG_MANAGER_POD_RESOURCES_SOCKET": str(self.pod_resources.socket),
             "MIG_MANAGER_NVML_LOADER": "mig_manager.simulation.nvml:install",
             "MIG_MANAGER_NVML_ARGUMENT": str(self.gpus.path),
-            "MIG_MANAGER_RESET_COMMAND": json.dumps([*reset, "--gpu-reset", "-i", "{gpus}"]),
+            "MIG_MANAGER_RESET_COMMAND": json.dumps([*reset, "-r", "-i", "{addresses}"]),
             "MIG_MANAGER_REBOOT_COMMAND": json.dumps(reboot),
             "MIG_MANAGER_PROC_ROOT": str(self.host / "proc"),
             "MIG_MANAGER_SYS_ROOT": str(self.host / "sys"),

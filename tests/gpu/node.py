@@ -59,7 +59,7 @@ class Node:
         self.resets.append(tuple(gpu.index for gpu in gpus))
         self.before_reset()
         command = [sys.executable, "-m", "mig_manager.simulation.nvidia_smi", "--state", str(self.path)]
-        command += ["--gpu-reset", "-i", "{gpus}"]
+        command += ["-r", "-i", "{addresses}"]
         reset_gpus(command, gpus, root=None, timeout_s=20, join=self.join, sys=self.files.sys)
 
     def target(self, *wanted: Wanted, inventory: Inventory | None = None) -> NodeTarget:

@@ -25,8 +25,9 @@ def shell(script: str) -> list[str]:
 
 def test_one_command_names_exactly_the_given_gpus(tmp_path: Path) -> None:
     said = tmp_path / "said"
-    reset_gpus(shell(f'echo "$1" >> {said}'), [gpu(1), gpu(3)], root=None, timeout_s=10)
-    assert said.read_text() == "GPU-1,GPU-3\n"
+    command = [*shell(f'echo "$1 $2" >> {said}'), "{addresses}"]
+    reset_gpus(command, [gpu(1), gpu(3)], root=None, timeout_s=10)
+    assert said.read_text() == "GPU-1,GPU-3 0000:01:00.0,0000:03:00.0\n"
 
 
 @pytest.mark.parametrize(
