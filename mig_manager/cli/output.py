@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING
+
+import typer
+
+from mig_manager.cli.errors import ExitCode
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,11 +26,12 @@ _PLAIN_WIDTH = 100
 
 def write(text: str) -> None:
     """Print text on stdout as it is."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        drop_output()
+    with _told_where_it_fails():
+        try:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            drop_output()
 
 
 def write_json(document: object) -> None:
@@ -50,6 +55,17 @@ def complain(text: str) -> None:
         sys.stderr.write(text + "\n")
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+@contextmanager
+def _told_where_it_fails() -> Iterator[None]:
+    """Where stdout cannot be written, such as a file on a full disk, that is said, and the command ends."""
+    try:
+        yield
+    except OSError as error:
+        drop_output()
+        complain(f"error: stdout cannot be written: {error.strerror}")
+        raise typer.Exit(ExitCode.REFUSED) from error
 
 
 def drop_output() -> None:
@@ -88,4 +104,5 @@ class Screen:
     def lines(self, lines: Iterable[Text]) -> None:
         """Print lines, never wrapped or cropped."""
         for line in lines:
-            self._console.print(line, soft_wrap=True)
+            with _told_where_it_fails():
+                self._console.print(line, soft_wrap=True)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
 _CONNECTIONS = 32
+_SHAPE = "it is none; a kubeconfig has clusters, users and contexts"
 
 
 def unusable() -> tuple[type[Exception], ...]:
@@ -72,7 +73,7 @@ class Kubeconfig:
         )
 
     def __str__(self) -> str:
-        named = f" {self.file}" if self.file is not None else ""
+        named = f" {self.file}" if self.file is not None else " of $KUBECONFIG or ~/.kube/config"
         return f"the kubeconfig{named}" + (f", context {self.context}" if self.context else "")
 
 
@@ -87,7 +88,9 @@ class Session:
         try:
             source.load(self._configuration)
         except unusable() as error:
-            words = " ".join(str(error).split())
+            # Python's words on a file of another shape tell nobody anything.
+            shapeless = isinstance(error, (TypeError, AttributeError, KeyError))
+            words = _SHAPE if shapeless else " ".join(str(error).split())
             raise ApiError(f"No access to the API server by {source}: {words}") from error
         self.host: str = self._configuration.host.rstrip("/")
         self.pool: urllib3.PoolManager = ApiClient(self._configuration).rest_client.pool_manager

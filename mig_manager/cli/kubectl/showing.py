@@ -111,7 +111,8 @@ def free_words(state: GpuState) -> str:
     runs = _free_runs(state)
     if not runs:
         return ""
-    words = f"memory slices {', '.join(map(span, runs))}"
+    noun = "memory slice" if [run.size for run in runs] == [1] else "memory slices"
+    words = f"{noun} {', '.join(map(span, runs))}"
     rooms = ", ".join(f"{count} x {name}" for name, count in _room(state).items())
     return f"{words}; room for {rooms.replace(', ', ' or ')}" if rooms else f"{words}; no profile fits there"
 

@@ -316,7 +316,7 @@ def test_of_several_nodes_those_in_order_are_only_named() -> None:
         Check("leftovers", "gpu-2", PROBLEM, "a journal", "read it"),
     )
     text = "\n".join(line.plain for line in check_lines(checks))
-    assert "gpu-2\n  ok       state      all-1g.10gb\n  problem  leftovers  a journal\n" in text
+    assert "gpu-2\n  ok       state       all-1g.10gb\n  problem  leftovers   a journal\n" in text
     assert "\n\nin order\n  gpu-1\n  gpu-3\n\n5 checks: 4 ok, 1 problem" in text
     alone = [line.plain for line in check_lines([check for check in checks if check.where == "gpu-1"])]
     assert alone[:2] == ["gpu-1", "  ok       state  all-1g.10gb"], "one Node that was named is shown whole"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mig_manager.cli.kubectl.cluster import connect, find_nodes, find_pods
+from mig_manager.cli.kubectl.main import command_line
 from mig_manager.daemon.status import State
 from tests.cli.kubectl.cluster import Cluster
 from tests.cli.kubectl.conftest import Mig
@@ -37,11 +39,11 @@ def test_what_stands_on_the_nodes_is_read(cluster: Cluster) -> None:
     ("text", "told"),
     [
         ("", "is empty"),
-        ("hello world", "No access to the API server by the kubeconfig"),
-        ("- 1\n", "No access to the API server by the kubeconfig"),
+        ("hello world", "it is none; a kubeconfig has clusters"),
+        ("- 1\n", "it is none; a kubeconfig has clusters"),
         ("a: [b\n", "while parsing a flow sequence"),
         ("\udcff\udcfe\0", "can't decode byte 0xff"),
-        ("contexts: 5\ncurrent-context: a\n", "No access to the API server by the kubeconfig"),
+        ("contexts: 5\ncurrent-context: a\n", "it is none; a kubeconfig has clusters"),
         ("contexts: [{name: a}]\ncurrent-context: a\n", "Expected key context"),
         ("contexts: [{name: a, context: {}}]\ncurrent-context: b\n", "Expected object with name b"),
     ],
@@ -53,6 +55,18 @@ def test_a_kubeconfig_that_makes_no_sense_is_bad_input(
     file.write_text(text, encoding="utf-8", errors="surrogateescape")
     ended = mig("status", "--kubeconfig", file)
     assert (ended.code, told in ended.err, str(file) in ended.err) == (2, True, True), ended.err
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_full_disk_is_no_mistake_of_ours(
+    mig: Mig, cluster: Cluster, capsys: pytest.CaptureFixture[str], output: str
+) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full, redirect_stdout(full):
+        code = command_line(["status", "-o", output, "--kubeconfig", str(cluster.kubeconfig)])
+    assert (code, capsys.readouterr().err) == (
+        3,
+        "error: stdout cannot be written: No space left on device\n",
+    )
 
 
 def test_a_kubeconfig_that_is_no_file_is_bad_input(mig: Mig, tmp_path: Path) -> None:
