@@ -15,6 +15,8 @@ from mig_manager.cli.kubectl.waiting import Verdict
 from mig_manager.cli.output import write
 from mig_manager.daemon.status import Phase
 
+_ROOMY = 120
+"""Columns of a terminal from which on there is room for everything beside a bar."""
 _ORDER = {phase: number for number, phase in enumerate(Phase, 1)}
 
 
@@ -43,9 +45,10 @@ class Bars:
     """A bar for each node."""
 
     def __init__(self, console: Console, names: Sequence[str]) -> None:
+        self._brief = console.width < _ROOMY
         self._progress = Progress(
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=10 if self._brief else 20),
             TimeElapsedColumn(),
             TextColumn("{task.fields[words]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
             console=console,
@@ -68,7 +71,9 @@ class Bars:
         """Move the bars."""
         for name, task in self._tasks.items():
             standing, verdict = standings.get(name), verdicts.get(name)
-            words = verdict.words if verdict is not None else standing and in_words(standing)
+            words = (
+                verdict.words if verdict is not None else standing and in_words(standing, brief=self._brief)
+            )
             ended = verdict is not None and verdict.done
             done = len(_ORDER) if ended else _steps(standing)
             self._progress.update(task, completed=done, words=words or "")
@@ -76,11 +81,13 @@ class Bars:
                 self._progress.stop_task(task)
 
 
-def in_words(standing: Standing) -> str:
-    """How a node stands, in a line."""
+def in_words(standing: Standing, *, brief: bool = False) -> str:
+    """How a node stands, in a line; briefly for beside a bar: what is in the way is worth more than the numbers."""
     said = standing.said
     if said is None or said.layout != standing.node.wanted:
         return f"not taken up yet (is asked for {standing.node.wanted or 'nothing'})"
+    if brief and standing.under_way:
+        return ", ".join(filter(None, (str(said.phase), standing.message or standing.progress)))
     words = [str(said.state), *([str(said.phase)] if standing.under_way else [])]
     words += [word for word in (standing.progress, standing.message) if word]
     return ", ".join(words)

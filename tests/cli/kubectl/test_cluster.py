@@ -61,6 +61,8 @@ def test_a_kubeconfig_that_makes_no_sense_is_bad_input(
 def test_a_full_disk_is_no_mistake_of_ours(
     mig: Mig, cluster: Cluster, capsys: pytest.CaptureFixture[str], output: str
 ) -> None:
+    cluster.clear()
+    cluster.add_node("gpu-1")
     with Path("/dev/full").open("w", encoding="utf-8") as full, redirect_stdout(full):
         code = command_line(["status", "-o", output, "--kubeconfig", str(cluster.kubeconfig)])
     assert (code, capsys.readouterr().err) == (
