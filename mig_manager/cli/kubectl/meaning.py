@@ -36,8 +36,13 @@ class Written:
     """What else may define names, in words, such as a file on the node that only its daemon can read."""
 
 
+_NOT_USABLE = "not usable"
+
+
 def takes_no_layout(words: str = "") -> str:
     """What to say of a node that can take no layout, with where its layouts are from or why they cannot be read."""
+    if words.startswith(_NOT_USABLE):
+        return f"it can take no layout now: its layout file is {words}"
     where = f" (layouts: {words})" if words else ""
     return f"it can take no layout now: its layout file cannot be used, or its GPUs have no MIG{where}"
 
@@ -134,5 +139,5 @@ class Meanings:
                 raise
             return Written(None, f"the ConfigMap may not be read: {error.message}", unread or "the ConfigMap")
         except MigManagerError as error:
-            return Written(None, f"not usable: {error.message}", unread)
+            return Written(None, f"{_NOT_USABLE}: {error.message}", unread)
         return Written(source.book, source.words, unread)

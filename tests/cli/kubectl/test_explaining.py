@@ -124,6 +124,15 @@ CASES = {
             f"ask for {GPU}, with the nodeSelector nvidia.com/gpu.product: A100-SXM4-80GB-MIG-1g.10gb",
         ),
     ),
+    "a node that it must not go to has it": Case(
+        pod({SMALL: 1}, nodeSelector={"pool": "a"}),
+        (place(labels={"pool": "b"}), place("gpu-2", labels={"pool": "a"}, strategy="single")),
+        (Cause.NOT_ADVERTISED, Cause.STRATEGY, Cause.EXCLUDED),
+        (
+            "No node that the pod can go to (gpu-2) advertises",
+            "The device plugin of gpu-2 has the MIG strategy",
+        ),
+    ),
     "strategy none": Case(
         pod({SMALL: 1}),
         (place(strategy="none"),),

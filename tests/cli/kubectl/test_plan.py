@@ -225,7 +225,7 @@ def test_where_the_daemon_can_take_no_layout_the_hardware_offers_none_either(
     told = mig("plan", "gpu-1", "all-balanced")
     assert (told.code, told.out) == (2, "")
     assert told.err.startswith("error: InvalidLayout: gpu-1: it can take no layout now: "), told.err
-    assert "(layouts: not usable: a/layouts/file:3: " in told.err
+    assert "its layout file is not usable: a/layouts/file:3: " in told.err
 
 
 def test_what_is_not_known_is_said(cluster: Cluster, mig: Mig) -> None:

@@ -108,13 +108,17 @@ def _by_resource(
             yield from _under_way(places, {resource: count})
             continue
         reachable = [place for place in having if not kept_away[place.name]]
+        open_ones = [place for place in places if not kept_away[place.name]]
+        if open_ones and not reachable:
+            # Others have it, and the pod may not go there: why have those that it may go to not?
+            yield from not_advertised(resource, open_ones, of_all=False)
         yield from too_few(resource, count, having, reachable, usage_known=scene.usage_known)
     fitting = [place for place in places if scene.usage_known and _fits(place, wants)]
     offering = [place for place in places if any(place.offered.get(name) for name in wants)]
     yield from _obstacle_findings(fitting or offering or places, kept_away)
-    open_ones = [place for place in fitting if not kept_away[place.name]]
-    if open_ones and wants:
-        yield room(open_ones[0], dict(wants), scene.scheduler)
+    roomy = [place for place in fitting if not kept_away[place.name]]
+    if roomy and wants:
+        yield room(roomy[0], dict(wants), scene.scheduler)
 
 
 def _obstacle_findings(

@@ -14,10 +14,14 @@ from mig_manager.layouts.suggest import guess_profile, nearest
 from mig_manager.planning.profiles import resolve_profile
 
 
-def not_advertised(resource: str, places: Sequence[Place]) -> Iterator[Finding]:
-    """Why no Node advertises a resource, and what they advertise instead."""
+def not_advertised(resource: str, places: Sequence[Place], *, of_all: bool = True) -> Iterator[Finding]:
+    """Why none of these Nodes advertises a resource, and what they advertise instead.
+
+    `of_all`: they are all that there are, not only those that the pod can go to.
+    """
     others = sorted({name for place in places for name in place.offered})
-    text = f"No node advertises {resource} now"
+    who = "No node" if of_all else f"No node that the pod can go to ({listed(p.name for p in places)})"
+    text = f"{who} advertises {resource} now"
     yield Finding(Cause.NOT_ADVERTISED, f"{text}; they advertise {listed(others)}." if others else f"{text}.")
     alone = resource.removesuffix(SHARED)
     twin = resource + SHARED if alone == resource else alone
