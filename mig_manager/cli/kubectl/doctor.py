@@ -5,8 +5,7 @@ from __future__ import annotations
 import typer
 
 from mig_manager.cli.errors import ExitCode
-from mig_manager.cli.kubectl.options import Context, KubeconfigFile, NodeNames, Selector
-from mig_manager.cli.options import Listing, ListingOption
+from mig_manager.cli.kubectl.options import Context, Format, KubeconfigFile, NodeNames, Output, Selector
 
 _EXAMPLES = """\b
 Examples:
@@ -26,7 +25,7 @@ def add_to(app: typer.Typer) -> None:
 def doctor(
     nodes: NodeNames = None,
     selector: Selector = None,
-    output: ListingOption = Listing.TEXT,
+    output: Output = Format.TEXT,
     kubeconfig: KubeconfigFile = None,
     context: Context = None,
 ) -> None:
@@ -37,15 +36,18 @@ def doctor(
     from mig_manager.cli.kubectl.checking.examination import examine
     from mig_manager.cli.kubectl.checking.gather import read_snapshot
     from mig_manager.cli.kubectl.checking.snapshot import Verdict
-    from mig_manager.cli.kubectl.checking.words import check_documents, check_lines
+    from mig_manager.cli.kubectl.checking.words import check_documents, check_lines, troubled
     from mig_manager.cli.kubectl.cluster import connect
-    from mig_manager.cli.output import Screen, write_listing
+    from mig_manager.cli.options import Listing
+    from mig_manager.cli.output import Screen, write, write_listing
 
     with connect(kubeconfig, context) as api:
         checks = tuple(examine(read_snapshot(api, nodes, selector)))
-    if output is Listing.TEXT:
-        Screen().lines(check_lines(checks))
+    if output is Format.NAME:
+        write("".join(f"node/{name}\n" for name in troubled(checks)))
+    elif output in (Format.JSON, Format.YAML):
+        write_listing(check_documents(checks), Listing(output))
     else:
-        write_listing(check_documents(checks), output)
+        Screen().lines(check_lines(checks, wide=output is Format.WIDE))
     if any(each.verdict is Verdict.PROBLEM for each in checks):
         raise typer.Exit(ExitCode.DIFFERS)

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from mig_manager.cli.errors import InputError
-from mig_manager.cli.kubectl.options import Context, KubeconfigFile, Namespace
-from mig_manager.cli.options import Listing, ListingOption
+from mig_manager.cli.kubectl.options import Context, Format, KubeconfigFile, Namespace, Output
 
 _EXAMPLES = """\b
 Examples:
@@ -30,7 +29,7 @@ def explain(
         list[str], typer.Argument(metavar="pod/NAME", help="The pod; also: pod NAME, or NAME alone.")
     ],
     namespace: Namespace = None,
-    output: ListingOption = Listing.TEXT,
+    output: Output = Format.TEXT,
     kubeconfig: KubeconfigFile = None,
     context: Context = None,
 ) -> None:
@@ -44,15 +43,18 @@ def explain(
     from mig_manager.cli.kubectl.explaining.diagnosis import diagnose
     from mig_manager.cli.kubectl.explaining.gather import read_scene
     from mig_manager.cli.kubectl.explaining.words import diagnosis_document, diagnosis_lines
-    from mig_manager.cli.output import Screen, write_listing
+    from mig_manager.cli.options import Listing
+    from mig_manager.cli.output import Screen, write, write_listing
 
     with connect(kubeconfig, context) as api:
         scene = read_scene(api, namespace or namespace_of(kubeconfig, context), name)
     diagnosis = diagnose(scene)
-    if output is Listing.TEXT:
-        Screen().lines(diagnosis_lines(scene, diagnosis))
+    if output is Format.NAME:
+        write("".join(f"node/{each.node}\n" for each in diagnosis.remedies))
+    elif output in (Format.JSON, Format.YAML):
+        write_listing(diagnosis_document(scene, diagnosis), Listing(output))
     else:
-        write_listing(diagnosis_document(scene, diagnosis), output)
+        Screen().lines(diagnosis_lines(scene, diagnosis, wide=output is Format.WIDE))
 
 
 def pod_name(words: list[str]) -> str:

@@ -45,5 +45,5 @@ class Format(StrEnum):
 
 Output = Annotated[
     Format,
-    typer.Option("-o", "--output", help="A table, a wider one, JSON, YAML, or names that kubectl takes."),
+    typer.Option("-o", "--output", help="Text, more of it, JSON, YAML, or names that kubectl takes."),
 ]

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mig_manager.cli.errors import ExitCode, InputError
-from mig_manager.cli.kubectl.options import Context, KubeconfigFile, Selector
-from mig_manager.cli.options import Listing
+from mig_manager.cli.kubectl.options import Context, Format, KubeconfigFile, Output, Selector
 from mig_manager.errors import MigManagerError, Reason
 
 if TYPE_CHECKING:
@@ -49,9 +48,7 @@ def plan(
         ),
     ],
     selector: Selector = None,
-    output: Annotated[
-        Listing, typer.Option("-o", "--output", help="Text for people, JSON, or YAML.")
-    ] = Listing.TEXT,
+    output: Output = Format.TEXT,
     config_file: Annotated[
         Path | None,
         typer.Option(
@@ -157,14 +154,19 @@ def _fits(one: Forecast | NoForecast) -> bool:
     return isinstance(one, Forecast)
 
 
-def _print(found: Sequence[Forecast | NoForecast], layout: str, output: Listing) -> None:
+def _print(found: Sequence[Forecast | NoForecast], layout: str, output: Format) -> None:
     from mig_manager.cli.kubectl.forecast import Forecast, NoForecast
     from mig_manager.cli.kubectl.forecastwords import forecast_document, forecast_lines, forecast_table
-    from mig_manager.cli.output import Screen, complain, write_listing
+    from mig_manager.cli.options import Listing
+    from mig_manager.cli.output import Screen, write, write_listing
 
-    if output is not Listing.TEXT:
+    if output is Format.NAME:
+        write("".join(f"node/{one.node}\n" for one in found if isinstance(one, Forecast)))
+        _complain(found)
+        return
+    if output in (Format.JSON, Format.YAML):
         documents = [forecast_document(one, layout) for one in found]
-        write_listing({"layout": layout, "nodes": documents}, output)
+        write_listing({"layout": layout, "nodes": documents}, Listing(output))
         return
     from rich.text import Text
 
@@ -172,19 +174,28 @@ def _print(found: Sequence[Forecast | NoForecast], layout: str, output: Listing)
     several = len(found) > 1
     if several:
         screen.lines([*forecast_table(found), Text()])
+    _complain(found)
     told: dict[str, list[str]] = {}
     for one in found:
         if isinstance(one, NoForecast):
-            if several:
-                complain(f"{one.node}: {one.error}")
             continue
         lines = list(forecast_lines(one, screen.look))
         alike = told.setdefault("\n".join(line.plain for line in lines), [])
         alike.append(one.node)
-        if len(alike) == 1:
+        if len(alike) == 1 or output is Format.WIDE:
             screen.lines([Text(one.node, "bold"), *lines, Text()])
     for first, *others in told.values():
-        if others:
+        if others and output is not Format.WIDE:
             screen.lines([Text(f"{', '.join(others)}: the same as {first}")])
     sources = dict.fromkeys(one.layouts_from for one in found if isinstance(one, Forecast))
     screen.lines(Text(f"layouts: {words}", "dim") for words in sources)
+
+
+def _complain(found: Sequence[Forecast | NoForecast]) -> None:
+    """Of several nodes, which ones cannot take the layout, and why; of one alone the command's end tells that."""
+    from mig_manager.cli.kubectl.forecast import NoForecast
+    from mig_manager.cli.output import complain
+
+    for one in found:
+        if len(found) > 1 and isinstance(one, NoForecast):
+            complain(f"{one.node}: {one.error}")

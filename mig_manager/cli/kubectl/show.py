@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mig_manager.cli.kubectl.options import Context, KubeconfigFile
-from mig_manager.cli.options import Listing
+from mig_manager.cli.kubectl.options import Context, Format, KubeconfigFile, Output
 
 if TYPE_CHECKING:
     from mig_manager.cli.kubectl.cluster import GpuNode
@@ -30,9 +29,7 @@ def add_to(app: typer.Typer) -> None:
 
 def show(
     node: Annotated[str, typer.Argument(metavar="NODE", help="Name of the Node.")],
-    output: Annotated[
-        Listing, typer.Option("-o", "--output", help="A picture for people, JSON, or YAML.")
-    ] = Listing.TEXT,
+    output: Output = Format.TEXT,
     kubeconfig: KubeconfigFile = None,
     context: Context = None,
 ) -> None:
@@ -43,16 +40,19 @@ def show(
     """
     from mig_manager.cli.kubectl.cluster import connect, find_nodes
     from mig_manager.cli.kubectl.showing import shown_document, shown_lines
-    from mig_manager.cli.output import Screen, write_listing
+    from mig_manager.cli.options import Listing
+    from mig_manager.cli.output import Screen, write, write_listing
 
     with connect(kubeconfig, context) as api:
         (found,) = find_nodes(api, [node])
         shown = shown_node(api, found)
-    if output is Listing.TEXT:
-        screen = Screen()
-        screen.lines(shown_lines(shown, screen.look))
+    if output is Format.NAME:
+        write(f"node/{shown.name}\n")
+    elif output in (Format.JSON, Format.YAML):
+        write_listing(shown_document(shown), Listing(output))
     else:
-        write_listing(shown_document(shown), output)
+        screen = Screen()
+        screen.lines(shown_lines(shown, screen.look, wide=output is Format.WIDE))
 
 
 def shown_node(api: Api, node: GpuNode) -> Shown:

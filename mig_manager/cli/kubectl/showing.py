@@ -35,32 +35,36 @@ class Shown:
     """What the annotation does not tell, in words."""
 
 
-def shown_lines(shown: Shown, look: Look) -> list[Text]:
-    """For people. GPUs that look alike share one picture."""
+def shown_lines(shown: Shown, look: Look, *, wide: bool = False) -> list[Text]:
+    """For people. GPUs that look alike share one picture, unless it is to be wide."""
     head = Text(shown.name, "bold")
     head.append("  " + ", ".join(f"{key} {value}" for key, value in shown.facts.items()), "")
     lines = [head, *(Text(f"not told by this node: {words}", "yellow") for words in shown.missing), Text()]
     groups: dict[object, list[GpuState]] = {}
     for state in shown.inventory.gpus:
         key = (
-            state.gpu.model,
-            state.mig_current,
-            state.mig_pending,
-            _row(state, shown),
-            mode_words(state, shown),
+            state.gpu.index
+            if wide
+            else (
+                state.gpu.model,
+                state.mig_current,
+                state.mig_pending,
+                _row(state, shown),
+                mode_words(state, shown),
+            )
         )
         groups.setdefault(key, []).append(state)
     for alike in groups.values():
-        lines += [*_gpu_lines(alike, shown, look), Text()]
+        lines += [*_gpu_lines(alike, shown, look, wide), Text()]
     return [*lines, *_kind_lines(shown)]
 
 
-def _gpu_lines(alike: Sequence[GpuState], shown: Shown, look: Look) -> Iterator[Text]:
+def _gpu_lines(alike: Sequence[GpuState], shown: Shown, look: Look, wide: bool) -> Iterator[Text]:
     state = alike[0]
     head = Text(gpu_numbers([each.gpu.index for each in alike]), "bold")
     head.append(f"  {state.gpu.model}", "")
     if len(alike) == 1:
-        head.append(f"  {state.gpu.uuid}", "dim")
+        head.append(f"  {state.gpu.uuid}" + (f"  {state.gpu.bus_id}" if wide else ""), "dim")
     yield head
     yield Text(f"  {mode_words(state, shown)}")
     if state.geometry is not None and state.geometry.memory_slices:

@@ -45,6 +45,7 @@ def test_a_problem_ends_with_1_and_says_what_to_do(cluster: Cluster, mig: Mig) -
     ended = mig("doctor", "gpu-1")
     assert ended.code == 1
     assert "problem  operands          paused by nobody who is still at work" in ended.out
+    assert mig("doctor", "-o", "name").out == "node/gpu-1\n"
     assert "-> kubectl label node gpu-1 nvidia.com/gpu.deploy.dcgm=true --overwrite" in ended.out
 
 

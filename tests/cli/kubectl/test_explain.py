@@ -56,6 +56,7 @@ def test_programs_get_the_same(mig: Mig) -> None:
     found = mig("explain", "pod", "waits", "-n", "ml", "-o", "json").json
     assert (found["pod"], found["wants"]) == ("ml/waits", {LARGE: 1})
     assert [each["cause"] for each in found["findings"]] == ["NotAdvertised"]
+    assert mig("explain", "waits", "-n", "ml", "-o", "name").out == "node/gpu-1\n"
     best = found["remedies"][0]
     assert (best["node"], best["layout"], best["doubts"]) == ("gpu-1", "one-large", [])
     assert (best["evicts"], best["mayEvict"]) == ([], ["ml/job"])

@@ -109,6 +109,10 @@ def test_several_nodes_get_a_table_and_those_that_are_alike_one_telling(cluster:
     assert second.split()[:2] == ["b", "yes"]
     assert third.startswith("c     no    UnknownLayout: ")
     assert "c: layout all-3g.40gb is not in" in told.err
+    assert "b: the same as a" in told.out
+    assert "the same as" not in mig("plan", "a", "b", "all-3g.40gb", "-o", "wide").out
+    names = mig("plan", "-l", "pool=x", "all-3g.40gb", "-o", "name")
+    assert (names.code, names.out, names.err) == (2, "node/a\nnode/b\n", told.err)
     assert mig("plan", "a", "b", "all-3g.40gb").code == 0
     document = mig("plan", "a", "c", "all-3g.40gb", "-o", "json").json
     assert [one["feasible"] for one in document["nodes"]] == [True, False]
@@ -151,7 +155,7 @@ def test_layouts_come_from_the_config_map_or_a_file_and_from_the_hardware_beside
         ),
         (
             ("gpu-1", "training", "-o", "jsn"),
-            "'jsn' is not one of 'text', 'json', 'yaml'; did you mean json?",
+            "'jsn' is not one of 'text', 'wide', 'json', 'yaml', 'name'; did you mean json?",
         ),
         (("gpu-1", "training", "--config-map", "a/b"), "there is no ConfigMap a/b"),
         (("gpu-1", "training", "-f", "/nowhere.yaml"), "/nowhere.yaml"),

@@ -44,6 +44,12 @@ def test_gpus_are_drawn_with_what_is_known_of_their_use(cluster: Cluster, mig: M
     cluster.add_pod("over", "gpu-1", {"nvidia.com/mig-1g.10gb": 1}, namespace="ml", phase="Failed")
     shown = mig("show", "gpu-1")
     assert (shown.code, shown.out, shown.err) == (0, PICTURE, "")
+    assert mig("show", "gpu-1", "-o", "name").out == "node/gpu-1\n"
+    heads = [line for line in mig("show", "gpu-1", "-o", "wide").out.splitlines() if line.startswith("GPU")]
+    assert [(head.split()[1], head.split()[-1]) for head in heads] == [
+        ("0", "00000000:07:00.0"),
+        ("1", "00000000:08:00.0"),
+    ]
     first, second, third, fourth = mig("show", "gpu-1", "-o", "json").json["gpus"][0]["instances"]
     assert [one["devices"][0]["use"] for one in (first, second, third, fourth)] == [
         "free",

@@ -18,14 +18,15 @@ _STYLES = {
 }
 
 
-def check_lines(checks: Sequence[Check]) -> Iterator[Text]:
+def check_lines(checks: Sequence[Check], *, wide: bool = False) -> Iterator[Text]:
     """For a terminal: a block for the cluster and for each Node, then the sum.
 
-    Of several Nodes those that are in order are only named: nobody finds one problem below 90 blocks of `ok`.
+    Of several Nodes those that are in order are only named, unless it is to be wide: nobody finds one problem below
+    90 blocks of `ok`.
     """
     names = max((len(each.name) for each in checks), default=0)
     verdicts = max(len(verdict) for verdict in Verdict)
-    quiet = _in_order(checks)
+    quiet = () if wide else _in_order(checks)
     where = None
     for check in checks:
         if check.where in quiet:
@@ -56,6 +57,12 @@ def _in_order(checks: Sequence[Check]) -> tuple[str, ...]:
         if check.where != CLUSTER:
             found[check.where] = found.get(check.where, True) and check.verdict is Verdict.OK
     return tuple(name for name, well in found.items() if well) if len(found) > 1 else ()
+
+
+def troubled(checks: Sequence[Check]) -> tuple[str, ...]:
+    """Names of Nodes that have a problem."""
+    found = (each.where for each in checks if each.verdict is Verdict.PROBLEM and each.where != CLUSTER)
+    return tuple(dict.fromkeys(found))
 
 
 def summary(checks: Sequence[Check]) -> str:

@@ -15,8 +15,9 @@ from mig_manager.planning.explain import gpu_numbers
 _SHOWN_REMEDIES = 3
 
 
-def diagnosis_lines(scene: Scene, diagnosis: Diagnosis) -> Iterator[Text]:
-    """For a terminal."""
+def diagnosis_lines(scene: Scene, diagnosis: Diagnosis, *, wide: bool = False) -> Iterator[Text]:
+    """For a terminal: with the first few of the nodes that could serve, or with all."""
+    shown = len(diagnosis.remedies) if wide else _SHOWN_REMEDIES
     yield Text(diagnosis.verdict, "bold")
     if scene.scheduler:
         yield Text(f"The scheduler says: {scene.scheduler}", "dim")
@@ -32,19 +33,16 @@ def diagnosis_lines(scene: Scene, diagnosis: Diagnosis) -> Iterator[Text]:
     if diagnosis.remedies:
         yield Text()
         yield Text("What would serve it:", "bold")
-    for remedy in diagnosis.remedies[:_SHOWN_REMEDIES]:
+    for remedy in diagnosis.remedies[:shown]:
         yield Text(f"- {remedy.node} with layout {remedy.layout}: {_price(remedy)}")
         for command in remedy.commands:
             yield Text(f"    {command}", "green")
     if diagnosis.unserved:
         yield Text()
         yield Text(diagnosis.unserved)
-    more = len(diagnosis.remedies) - _SHOWN_REMEDIES
+    more = len(diagnosis.remedies) - shown
     if more > 0:
-        yield Text(
-            f"  and {more} more node{'s' if more > 1 else ''} (-o json lists {'them' if more > 1 else 'it'})",
-            "dim",
-        )
+        yield Text(f"  and {more} more node{'s' if more > 1 else ''} (with -o wide)", "dim")
 
 
 def _price(remedy: Remedy) -> str:
