@@ -16,7 +16,7 @@ from mig_manager.cluster.wait import Deadline, Signal
 from mig_manager.cluster.watch import ObjectWatch, watch_pods
 
 JsonObject = dict[str, Any]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def now() -> str:
@@ -158,7 +158,7 @@ class Cluster:
             for pod in self._told_to_end():
                 self._ending.add(pod.uid)
                 threading.Timer(self.takes_s, self._remove, (pod,)).start()
-            self._news.wait(lambda: self._done.is_set() or self._told_to_end(), Deadline.after(1))
+            self._news.wait(lambda: self._done.is_set() or bool(self._told_to_end()), Deadline.after(1))
 
     def free(self, name: str) -> None:
         """Let a pod end that was stuck."""

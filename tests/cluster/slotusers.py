@@ -20,7 +20,7 @@ from mig_manager.cluster.slots import SlotRules, Slots
 from mig_manager.cluster.wait import Deadline, Signal
 
 JOURNAL = "mig-manager/journal"
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 QUICK = SlotRules(lease_s=2.0, abandoned_s=600.0, roll_call_s=1.0)
 
 

