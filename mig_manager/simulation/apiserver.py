@@ -25,7 +25,7 @@ from mig_manager.simulation.resources import NAMESPACES
 from mig_manager.simulation.store import MemoryStore
 
 _FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
-_START_S = 10
+_START_S = 60
 
 
 class ApiServer:

@@ -77,7 +77,7 @@ class Loop:
             self._changed.notify()
         return timer
 
-    def call(self, function: Callable[[], T], *, timeout: float = 10.0) -> T:
+    def call(self, function: Callable[[], T], *, timeout: float = 60.0) -> T:
         """Run a function in the loop and wait for what it returns or raises."""
         if threading.current_thread() is self._thread:
             return function()

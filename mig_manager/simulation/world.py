@@ -218,7 +218,7 @@ class SimulatedCluster:
             "MIG_MANAGER_LISTEN": "127.0.0.1:0",
         }
 
-    def wait_for(self, look: Callable[[], T | None], what: str, *, timeout: float = 10.0) -> T:
+    def wait_for(self, look: Callable[[], T | None], what: str, *, timeout: float = 60.0) -> T:
         """What `look` returns, once that is true; it is called again after every change in the API.
 
         Raises:
@@ -238,7 +238,7 @@ class SimulatedCluster:
         finally:
             leave()
 
-    def wait_ready(self, *, timeout: float = 30.0) -> None:
+    def wait_ready(self, *, timeout: float = 60.0) -> None:
         """Wait until every operand is ready and the node offers what its GPUs hold now.
 
         Raises:

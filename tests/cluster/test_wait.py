@@ -12,7 +12,6 @@ import pytest
 from mig_manager.cluster.wait import Deadline, Signal, WaitTimeoutError
 from mig_manager.errors import Reason
 
-
 HANGS_S = 60.0
 """A wait that nothing ends; half of it is more than any machine needs."""
 

@@ -91,7 +91,8 @@ class Bench:
 
     def __init__(self, node: Node, transition: Transition) -> None:
         self.node = node
-        node.configure(in_use_window_s=0.05, linger_s=1.0)  # The latter as the daemon has it.
+        # The daemon lets a session linger as well, and no call here may be a matter of time.
+        node.configure(in_use_window_s=0.05, linger_s=3600)
         node.apply(*transition.old)
         if transition.refused is not None:
             node.gpus.refuse_placement(0, *transition.refused)

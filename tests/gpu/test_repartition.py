@@ -239,6 +239,7 @@ def test_hopper_in_use_is_waited_for_then_named(make_node: MakeNode) -> None:
 @pytest.mark.parametrize("function", ["nvmlComputeInstanceDestroy", "nvmlGpuInstanceDestroy"])
 def test_in_use_that_passes_is_waited_for(make_node: MakeNode, function: str) -> None:
     node = make_node("1xA100-SXM4-80GB")
+    node.configure(in_use_window_s=60)
     node.apply("3g.40gb 3g.40gb")
     node.gpus.fail(function, IN_USE, times=2)
     assert shapes(node.apply("7g.80gb")) == ["7g.80gb@0"]

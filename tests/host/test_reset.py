@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,11 +56,11 @@ def test_a_refused_reset_tells_the_commands_own_words(words: str, reason: Reason
 
 
 def test_a_reset_that_does_not_end_is_stopped() -> None:
-    begun = time.monotonic()
     with pytest.raises(MigManagerError, match=r"GPU 2 did not end within 0\.2 s") as refused:
-        reset_gpus([sys.executable, "-c", "import time; time.sleep(60)"], [gpu(2)], root=None, timeout_s=0.2)
+        reset_gpus(
+            [sys.executable, "-c", "import time; time.sleep(3600)"], [gpu(2)], root=None, timeout_s=0.2
+        )
     assert refused.value.reason is Reason.NVML_ERROR
-    assert time.monotonic() - begun < 10
 
 
 def test_a_missing_command_is_named() -> None:

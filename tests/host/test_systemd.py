@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -119,37 +118,46 @@ def test_the_kubelet_stops_where_it_is_listed(bus: MessageBus, make_systemd: Mak
 
 
 @pytest.mark.parametrize(
-    ("unit", "action", "words"),
+    ("unit", "action", "timeout_s", "words"),
     [
         (
             UnitFile(DCGM, stop_seconds=MANY),
             "stop",
+            0.3,
             "did not stop within 0.3 s: it is deactivating (deactivating)",
         ),
         (
             UnitFile(DCGM, active="inactive", start_seconds=MANY),
             "start",
+            0.3,
             "did not start within 0.3 s: it is activating",
         ),
         (
             UnitFile(DCGM, active="inactive", failures=1),
             "start",
+            MANY,
             "could not be started: it is failed (failed); the job ended as 'failed', result 'exit-code'",
         ),
         (
             UnitFile(DCGM, active="inactive", load="masked"),
             "start",
+            MANY,
             "Unit nvidia-dcgm.service is masked (org.freedesktop.systemd1.UnitMasked)",
         ),
-        (UnitFile(DCGM, socket="dcgm.socket", start_seconds=MANY), "stop", "dcgm.socket may have started it"),
+        (
+            UnitFile(DCGM, socket="dcgm.socket", start_seconds=MANY),
+            "stop",
+            MANY,
+            "dcgm.socket may have started it",
+        ),
     ],
 )
 def test_a_failure_names_the_unit_and_has_the_words_of_systemd(
-    bus: MessageBus, make_systemd: MakeSystemd, unit: UnitFile, action: str, words: str
+    bus: MessageBus, make_systemd: MakeSystemd, unit: UnitFile, action: str, timeout_s: float, words: str
 ) -> None:
     make_systemd(unit)
     with connected(bus.address) as systemd, pytest.raises(MigManagerError) as error:
-        getattr(systemd, action)(DCGM, 0.3)
+        getattr(systemd, action)(DCGM, timeout_s)
     assert error.value.reason is Reason.HOST_SERVICE_ERROR
     assert DCGM in error.value.message
     assert words in error.value.message
@@ -170,10 +178,8 @@ def test_an_interrupt_ends_the_wait_and_not_the_job(bus: MessageBus, make_system
     timer = threading.Timer(0.1, interrupted.set)
     with connected(bus.address) as systemd:
         timer.start()
-        began = time.monotonic()
         with pytest.raises(InterruptedWaitError):
             systemd.stop(DCGM, MANY, interrupted)
-    assert time.monotonic() - began < 5
     assert host.units[DCGM].active == "deactivating"
 
 
@@ -184,7 +190,7 @@ def test_the_bus_is_found_below_the_hosts_root(bus: MessageBus, host_root: Path,
 
 def test_a_systemd_that_does_not_answer_is_given_up(bus: MessageBus, make_systemd: MakeSystemd) -> None:
     host = make_systemd(UnitFile(DCGM))
-    with connected(bus.address, answer_s=0.3) as systemd:
+    with connected(bus.address, answer_s=1.5) as systemd:
         host.silent = True
         with pytest.raises(MigManagerError, match=f"{DCGM}: no answer in time"):
             systemd.stop(DCGM, MANY)
@@ -209,11 +215,9 @@ def test_a_bus_that_hangs_is_given_up(host_root: Path, speaks: bool) -> None:
                 theirs.sendall(b"OK 1234\r\n")
 
     threading.Thread(target=answer, daemon=True).start()
-    began = time.monotonic()
     with (
         pytest.raises(MigManagerError, match="the system bus at"),
         connected(f"unix:path={address}", answer_s=0.3),
     ):
         pass
-    assert time.monotonic() - began < 5
     ours.close()

@@ -67,7 +67,7 @@ def clear(gpus: SimulatedGpus, index: int) -> None:
                 pynvml.nvmlGpuInstanceDestroy(instance)
 
 
-def eventually(look: Callable[[], bool], what: str, *, timeout: float = 5.0) -> None:
+def eventually(look: Callable[[], bool], what: str, *, timeout: float = 60.0) -> None:
     """Wait for something that no event tells of: the state of the GPUs."""
     deadline = time.monotonic() + timeout
     while not look():

@@ -103,14 +103,14 @@ def test_slices_follow_the_hardware(cluster: SimulatedCluster, claims: Claims) -
     watch = claims.watch_slices(signal, WatchOptions())
     assert watch is not None
     with watch:
-        watch.wait_synced(Deadline.after(10))
+        watch.wait_synced(Deadline.after(60))
         before = set(current_devices(watch.objects.values()).values())
         partition(cluster.gpus, ["1g.10gb"])
         set_labels(cluster, dra_driver="false")
         cluster.wait_for(lambda: not cluster.kubelet.services.claims.knows(GPU_DRIVER), "the plugin to go")
         set_labels(cluster, dra_driver="true")
         found = signal.wait(
-            lambda: set(current_devices(watch.objects.values()).values()) - before or None, Deadline.after(10)
+            lambda: set(current_devices(watch.objects.values()).values()) - before or None, Deadline.after(60)
         )
         assert found is not None
         assert len(found) == 1

@@ -44,7 +44,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             time.sleep(0.01)
         yield kubeconfig
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.fixture

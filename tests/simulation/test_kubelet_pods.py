@@ -103,7 +103,7 @@ def test_a_running_pod_keeps_its_instance_in_use(cluster: SimulatedCluster) -> N
 
 
 def test_handles_can_close_later_than_the_pod_goes(tmp_path: Path) -> None:
-    delays = replace(Delays.fast(), handles=0.3)
+    delays = replace(Delays.fast(), handles=1)
     cluster = SimulatedCluster(tmp_path, GPUS, delays=delays, workloads=False)
     partition(cluster.gpus, ["1g.10gb"], ["1g.10gb"])
     with cluster:
@@ -116,19 +116,18 @@ def test_handles_can_close_later_than_the_pod_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grace", "own_end", "least", "most", "last_phase"),
+    ("grace", "own_end", "least", "last_phase"),
     [
-        pytest.param(None, None, 0.0, 0.3, "Succeeded", id="as soon as pods end here"),
-        pytest.param(30, "0.4", 0.4, 0.8, "Succeeded", id="when its own work is done"),
-        pytest.param(1, "60", 1.0, 1.4, "Failed", id="killed when the grace period is over"),
+        pytest.param(3600, None, 0.0, "Succeeded", id="as soon as pods end here"),
+        pytest.param(3600, "0.4", 0.4, "Succeeded", id="when its own work is done"),
+        pytest.param(1, "3600", 1.0, "Failed", id="killed when the grace period is over"),
     ],
 )
 def test_a_pod_ends_by_itself_or_with_its_grace_period(
     cluster: SimulatedCluster,
-    grace: int | None,
+    grace: int,
     own_end: str | None,
     least: float,
-    most: float,
     last_phase: str,
 ) -> None:
     run(cluster, pod_spec("job", {SMALL: 1}), **({} if own_end is None else {"end_seconds": own_end}))
@@ -136,23 +135,21 @@ def test_a_pod_ends_by_itself_or_with_its_grace_period(
     began = time.monotonic()
     cluster.store.delete(PODS, "ml", "job", grace_seconds=grace)
     gone(cluster)
-    assert least <= time.monotonic() - began < most
+    assert time.monotonic() - began >= least
     assert seen.changes[-1].object["status"]["phase"] == last_phase
 
 
 def test_a_second_deletion_shortens_the_first(cluster: SimulatedCluster) -> None:
-    run(cluster, pod_spec("job", {}), end_seconds="60")
-    cluster.store.delete(PODS, "ml", "job")
+    run(cluster, pod_spec("job", {}), end_seconds="3600")
+    cluster.store.delete(PODS, "ml", "job", grace_seconds=3600)
     cluster.store.delete(PODS, "ml", "job", grace_seconds=1)
-    began = time.monotonic()
     gone(cluster)
-    assert time.monotonic() - began < 2
 
 
 def test_a_forced_deletion_takes_the_pod_from_the_api_but_not_at_once_from_the_gpu(
     cluster: SimulatedCluster,
 ) -> None:
-    run(cluster, pod_spec("job", {SMALL: 1}), end_seconds="0.2")
+    run(cluster, pod_spec("job", {SMALL: 1}), end_seconds="1")
     cluster.store.delete(PODS, "ml", "job", grace_seconds=0)
     assert find(cluster, "job") is None
     assert users(cluster) == ["python"]
@@ -167,7 +164,7 @@ def test_a_stuck_pod_stays_in_terminating_until_released(
     cluster.store.delete(PODS, "ml", "job", grace_seconds=1)
     time.sleep(0.2)
     assert "deletionTimestamp" in (find(cluster, "job") or {})["metadata"]
-    assert bool(users(cluster)) is process_lives
+    eventually(lambda: bool(users(cluster)) is process_lives, "the process")
     change_pod(cluster, held, annotations={})
     gone(cluster)
     assert users(cluster) == []
@@ -322,7 +319,7 @@ def test_a_pod_that_is_given_an_instance_which_has_gone_cannot_start(cluster: Si
 
 
 def test_a_deleted_pod_that_has_not_started_goes_at_once(tmp_path: Path) -> None:
-    delays = replace(Delays.fast(), pod_start=30.0)
+    delays = replace(Delays.fast(), pod_start=3600)
     with SimulatedCluster(tmp_path, GPUS, delays=delays, workloads=False) as cluster:
         create(cluster, pod_spec("x", {}))
         cluster.wait_for(lambda: "startTime" in (find(cluster, "job") or {})["status"], "seen")
@@ -333,7 +330,7 @@ def test_a_deleted_pod_that_has_not_started_goes_at_once(tmp_path: Path) -> None
 def test_the_kubelet_can_take_a_while_to_notice_a_pod(tmp_path: Path) -> None:
     delays = replace(Delays.fast(), pod_notice=0.3)
     with SimulatedCluster(tmp_path, GPUS, delays=delays, workloads=False) as cluster:
-        create(cluster, pod_spec("x", {}))
         began = time.monotonic()
+        create(cluster, pod_spec("x", {}))
         cluster.wait_for(lambda: "startTime" in (find(cluster, "job") or {})["status"], "seen")
-        assert time.monotonic() - began > 0.25
+        assert time.monotonic() - began >= 0.3

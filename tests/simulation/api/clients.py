@@ -39,7 +39,7 @@ class Http:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._pool = urllib3.PoolManager(retries=False, timeout=10)
+        self._pool = urllib3.PoolManager(retries=False, timeout=60)
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +68,7 @@ class Http:
     def stream(self, path: str, **headers: str) -> Iterator[Iterator[Object]]:
         """The events of a watch."""
         answer = self._pool.request(
-            "GET", self._url + path, headers=headers, preload_content=False, timeout=10
+            "GET", self._url + path, headers=headers, preload_content=False, timeout=60
         )
         try:
             assert answer.status == 200, answer.data
@@ -109,7 +109,7 @@ class Kubectl:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
             env={**self.environment, **environment},
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from pathlib import Path
 
 import pytest
@@ -110,7 +109,7 @@ def _node(store: MemoryStore) -> Object:
         ("version", r"Server Version: v1.34"),
         ("auth can-i patch nodes", r"^yes\n"),
         ("auth whoami", r"Username +kubernetes-admin"),
-        ("wait --for=condition=Ready node/gpu-1 --timeout=5s", r"node/gpu-1 condition met"),
+        ("wait --for=condition=Ready node/gpu-1 --timeout=60s", r"node/gpu-1 condition met"),
     ],
 )
 def test_reading(kubectl: Kubectl, words: str, shown: str) -> None:
@@ -152,7 +151,7 @@ def test_a_budget_blocks_a_drain(kubectl: Kubectl, store: MemoryStore) -> None:
     assert "Cannot evict pod as it would violate the pod's disruption budget." in said
     assert len(store.list(PODS)[0]) == 3
     draining.terminate()
-    draining.wait(5)
+    draining.wait(60)
     draining.stdout.close()
 
 
@@ -242,7 +241,7 @@ def test_pods_are_deleted_and_workloads_scaled_and_restarted(kubectl: Kubectl, s
     status = {"observedGeneration": 2, "desiredNumberScheduled": 1}
     status |= {"updatedNumberScheduled": 1, "numberAvailable": 1}
     store.update(DAEMON_SETS, "default", "plugin", lambda each: {**each, "status": status})
-    assert "successfully rolled out" in kubectl("rollout", "status", "ds/plugin", "--timeout=5s")
+    assert "successfully rolled out" in kubectl("rollout", "status", "ds/plugin", "--timeout=60s")
     kubectl("delete", "deployment", "work")
     assert [each["metadata"]["name"] for each in store.list(PODS)[0]] == ["plugin-x"]
 
@@ -252,7 +251,7 @@ def test_a_watch_shows_changes_as_they_come(kubectl: Kubectl, server: ApiServer,
     assert watching.stdout is not None
     assert watching.stdout.readline().startswith("NAME")
     assert "all-disabled" in watching.stdout.readline()
-    assert server.requests.wait_for(lambda request: request.verb == "watch", 10)
+    assert server.requests.wait_for(lambda request: request.verb == "watch", 60)
 
     def relabel(held: Object) -> Object:
         held["metadata"]["labels"][_LABEL] = "all-1g.10gb"
@@ -261,7 +260,7 @@ def test_a_watch_shows_changes_as_they_come(kubectl: Kubectl, server: ApiServer,
     store.update(NODES, None, "gpu-1", relabel)
     assert "all-1g.10gb" in watching.stdout.readline()
     watching.terminate()
-    watching.wait(5)
+    watching.wait(60)
     watching.stdout.close()
 
 
@@ -269,30 +268,26 @@ def test_waiting_for_a_label_ends_when_it_comes(
     kubectl: Kubectl, server: ApiServer, store: MemoryStore
 ) -> None:
     path = r"jsonpath={.metadata.labels.nvidia\.com/mig\.config\.state}=success"
-    waiting = kubectl.start("wait", "node/gpu-1", f"--for={path}", "--timeout=20s")
-    assert server.requests.wait_for(lambda request: request.verb == "watch", 10)
+    waiting = kubectl.start("wait", "node/gpu-1", f"--for={path}", "--timeout=120s")
+    assert server.requests.wait_for(lambda request: request.verb == "watch", 60)
 
     def succeed(held: Object) -> Object:
         held["metadata"]["labels"][f"{_LABEL}.state"] = "success"
         return held
 
     store.update(NODES, None, "gpu-1", succeed)
-    out, _ = waiting.communicate(timeout=10)
+    out, _ = waiting.communicate(timeout=60)
     assert (waiting.returncode, out) == (0, "node/gpu-1 condition met\n")
 
 
-def test_get_nodes_costs_little_more_than_starting_kubectl(kubectl: Kubectl) -> None:
-    def seconds(*words: str) -> float:
-        times = []
-        for _ in range(3):
-            started = time.perf_counter()
-            kubectl(*words)
-            times.append(time.perf_counter() - started)
-        return min(times)
+def test_get_nodes_costs_three_requests_at_first_and_one_later(kubectl: Kubectl, server: ApiServer) -> None:
+    def asked() -> list[str]:
+        server.requests.clear()
+        kubectl("get", "nodes")
+        return [request.path for request in server.requests.all()]
 
-    kubectl("get", "nodes")
-    floor = seconds("version", "--client")
-    assert seconds("get", "nodes") - floor < 0.5
+    assert asked() == ["/api", "/apis", "/api/v1/nodes"]
+    assert asked() == ["/api/v1/nodes"]
 
 
 def test_json_output_is_whole(kubectl: Kubectl) -> None:

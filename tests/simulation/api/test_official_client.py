@@ -98,8 +98,8 @@ def test_metadata_is_watched_through_the_client(core: Any, store: MemoryStore) -
     follower = threading.Thread(target=follow)
     follower.start()
     core.patch_node("a", {"metadata": {"labels": {"x": "y"}}})
-    assert got_one.wait(5)
-    follower.join(5)
+    assert got_one.wait(60)
+    follower.join(60)
     assert (seen[0]["kind"], seen[0]["metadata"]["labels"]["x"]) == ("PartialObjectMetadata", "y")
 
 
