@@ -382,16 +382,20 @@ def test_ctrl_c_does_not_leave_gpus_half_changed(
     cli: Cli, layouts: Path, node: list[object], tmp_path: Path
 ) -> None:
     cli("apply", "-f", layouts, "-c", "slim", *node)
-    SimulatedGpus.open(tmp_path / "gpus.json").latency(nvmlDeviceCreateGpuInstanceWithPlacement=0.3)
+    gpus = SimulatedGpus.open(tmp_path / "gpus.json")
     arguments = ["apply", "-f", layouts, "-c", "mixed", *node]
-    with subprocess.Popen(
-        [*MAIN, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
+    with (
+        gpus.hold_calls("nvmlDeviceCreateGpuInstanceWithPlacement") as gate,
+        subprocess.Popen(
+            [*MAIN, *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
         assert process.stderr is not None
-        assert any(line.startswith("mixed: ") for line in process.stdout)
+        gate.wait()
         process.send_signal(signal.SIGINT)
+        assert "are being changed" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
+        assert "are being changed" in process.stderr.readline()
+        gate.open()
         assert process.wait(timeout=60) == 0
-        assert "are being changed" in process.stderr.read()
     assert cli("assert", "-f", layouts, "-c", "mixed", *node).code == 0

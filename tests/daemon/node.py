@@ -29,7 +29,7 @@ from tests.shipped import shipped_policy, shipped_rules
 CONFIG = "nvidia.com/mig.config"
 STATE = "nvidia.com/mig.config.state"
 OPERATOR = "gpu-operator"
-PATIENCE = 30.0
+PATIENCE = 120.0
 _REAL = "MIG_MANAGER_E2E_KUBECONFIG"
 ROOT = Path(__file__).parents[2]
 
@@ -184,7 +184,7 @@ class GpuNode:
     def terminate(self) -> int:
         """SIGTERM; gives the exit status."""
         self.daemon.terminate()
-        return self.daemon.wait(20)
+        return self.daemon.wait(PATIENCE)
 
     def logged(self) -> str:
         """What the daemons have written since the last `forget`."""

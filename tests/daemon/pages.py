@@ -18,7 +18,7 @@ def page(node: GpuNode, path: str) -> tuple[int, str]:
     """Status and body of a page of the daemon that was started last."""
     (*_, at) = _AT.findall(node.log.read_text())
     try:
-        with urllib.request.urlopen(f"{at}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"{at}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as refused:
         return refused.code, refused.read().decode()

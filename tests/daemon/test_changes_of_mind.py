@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.daemon.node import LAYOUTS, GpuNode
-from tests.daemon.workloads import guard, made_as_new, unguard
+from tests.daemon.workloads import amid_the_apply, guard, made_as_new, unguard
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 JOURNAL = "mig-manager/journal"
@@ -83,10 +83,8 @@ def test_an_edited_layout_while_pods_are_drained_starts_over(draining: GpuNode) 
 
 
 def test_another_layout_during_the_apply_is_applied_after_it(node: GpuNode) -> None:
-    node.cluster.gpus.latency(nvmlDeviceCreateGpuInstanceWithPlacement=0.1)
-    node.label("one-gpu")
-    node.eventually(lambda: bool(node.cluster.gpus.calls(changes=True)))
-    node.label("balanced")
+    with amid_the_apply(node, "one-gpu"):
+        node.label("balanced")
     assert node.ended("balanced")["state"] == "success"
     said = [(each.layout, each.state, each.wanted) for each in node.history.versions]
     assert ("one-gpu", "success", "balanced") not in said

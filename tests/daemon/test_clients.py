@@ -19,7 +19,7 @@ from mig_manager.planning.geometry import Placement
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState, Inventory
 from mig_manager.simulation.delays import Delays
 from tests.daemon.conftest import MakeNode
-from tests.daemon.workloads import QUICK, break_plugin, unlabel_plugin
+from tests.daemon.workloads import NO_PLUGIN, QUICK, break_plugin, unlabel_plugin
 from tests.shipped import component_verbs
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
@@ -43,13 +43,13 @@ def test_a_pause_that_a_crash_left_is_healed_whatever_comes_of_the_wish(
     make_node: MakeNode, layout: str
 ) -> None:
     node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20"})
+    node.start(**QUICK)
     node.becomes("small")
     node.kill()
     node.patch_node(labels={f"{DEPLOY}device-plugin": PAUSED, f"{DEPLOY}dcgm": PAUSED, "x/other": PAUSED})
     node.wait(lambda: not node.allocatable, "the device plugin to go")
     node.label(layout)
-    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20"})
+    node.start(**QUICK)
     node.wait(lambda: node.labels[f"{DEPLOY}device-plugin"] == "true", "the label")
     assert node.ended(layout)["state"] == ("success" if layout == "small" else "failed")
     assert node.labels[f"{DEPLOY}dcgm"] == "true"
@@ -72,10 +72,10 @@ def test_a_plugin_that_comes_back_with_nothing_is_told_from_one_that_does_not_co
     make_node: MakeNode,
 ) -> None:
     node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20"})
+    node.start(**QUICK)
     node.becomes("small")
     assert node.terminate() == 0
-    node.start(**QUICK)
+    node.start(**NO_PLUGIN)
     break_plugin(node, "publish-seconds")
     status = node.becomes("balanced", "failed")
     assert status["reason"] == "ResourcesNotAdvertised"

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import OPERATOR, GpuNode
+from tests.daemon.node import OPERATOR, PATIENCE, GpuNode
 from tests.daemon.workloads import QUICK, made_as_new, mark_stuck, stick_operand
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 JOURNAL = "mig-manager/journal"
-LONG = {"MIG_MANAGER_HOLDER_WINDOW": "20"}
+LONG = {"MIG_MANAGER_HOLDER_WINDOW": "60"}
 
 KEEPS_SOME = """\
 version: v1
@@ -123,12 +123,14 @@ def test_persistence_mode_is_on_again_after_a_reset_also_if_the_daemon_was_kille
     make_node: MakeNode, killed: bool
 ) -> None:
     node = make_node(gpu_options={"persistence": True})
-    node.cluster.gpus.latency(reset=1.0)
     node.start()
-    node.label("small")
-    node.eventually(lambda: persistence(node) == [False, False], "persistence mode off")
+    with node.cluster.gpus.hold_calls("nvmlDeviceSetMigMode") as gate:
+        node.label("small")
+        gate.wait(PATIENCE)
+        assert persistence(node) == [False, False]
+        if killed:
+            node.kill()
     if killed:
-        node.kill()
         node.start()
     assert node.ended("small")["state"] == "success"
     assert node.instances == [SMALL, SMALL]

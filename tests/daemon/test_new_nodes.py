@@ -10,14 +10,13 @@ import pytest
 from mig_manager.simulation.api.faults import Fault
 from mig_manager.simulation.resources import PODS
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import OPERATOR, STATE, GpuNode
-from tests.daemon.workloads import mark_stuck, running, stick_operand
+from tests.daemon.node import OPERATOR, PATIENCE, STATE, GpuNode
+from tests.daemon.workloads import CREATE, mark_stuck, running, stick_operand
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
 TAINT = "mig-manager/not-ready"
 OTHER = "nvidia.com/gpu"  # the operands tolerate this one
-CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 
 
 def test_the_start_up_taint_goes_when_the_gpus_are_right_and_before_resources_are_awaited(
@@ -115,10 +114,10 @@ def waiting(node: GpuNode) -> Callable[[], None]:
 
 
 def applying(node: GpuNode) -> Callable[[], None]:
-    node.cluster.gpus.latency(**{CREATE: 0.3})
+    gate = node.cluster.gpus.hold_calls(CREATE)
     node.label("small")
-    node.eventually(lambda: bool(node.cluster.gpus.calls(changes=True)))
-    return lambda: node.cluster.gpus.latency(**{CREATE: 0})
+    gate.wait(PATIENCE)
+    return gate.open
 
 
 @pytest.mark.parametrize("busy", [waiting, applying])

@@ -160,7 +160,7 @@ def test_a_cordon_that_an_admin_sets_in_the_last_moment_stays(node: GpuNode) -> 
 
 def test_a_client_without_a_deploy_label_starts_anew_once_the_gpus_have_changed(make_node: MakeNode) -> None:
     node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20"})
+    node.start(**QUICK)
     node.becomes("small")
     unlabel_plugin(node)
     validator = running(node, "nvidia-operator-validator", OPERATOR)
@@ -175,7 +175,7 @@ def test_a_client_without_a_deploy_label_starts_anew_once_the_gpus_have_changed(
 
 def test_a_deploy_label_that_somebody_sets_meanwhile_stays(make_node: MakeNode) -> None:
     node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_OPERAND_TIMEOUT": "20", "MIG_MANAGER_DRAIN_TIMEOUT": "20"})
+    node.start(**QUICK | {"MIG_MANAGER_OPERAND_TIMEOUT": "60", "MIG_MANAGER_DRAIN_TIMEOUT": "60"})
     node.becomes("small")
     guard(node)
     name = stick_operand(node)

@@ -18,7 +18,16 @@ from mig_manager.simulation.resources import NODES
 from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
 from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
-from tests.daemon.workloads import QUICK, break_plugin, guard, mark_stuck, stick_operand, unguard, web
+from tests.daemon.workloads import (
+    NO_PLUGIN,
+    QUICK,
+    break_plugin,
+    guard,
+    mark_stuck,
+    stick_operand,
+    unguard,
+    web,
+)
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 BALANCED = ["1g.10gb@2", "1g.10gb@3", "2g.20gb@0", "3g.40gb@4"]
@@ -163,21 +172,21 @@ def test_nobody_is_busy_with_a_retry_that_nobody_asks_for(make_node: MakeNode) -
     stick_operand(node)
     node.becomes("small", "failed")
     node.cluster.store.delete(NODES, None, node.cluster.node)
-    with pytest.raises(subprocess.TimeoutExpired):
-        node.daemon.wait(0.5)
-    before = sum(psutil.Process(node.daemon.pid).cpu_times()[:2])
-    with pytest.raises(subprocess.TimeoutExpired):
-        node.daemon.wait(0.7)
-    assert sum(psutil.Process(node.daemon.pid).cpu_times()[:2]) - before < 0.2
+
+    def at_rest() -> bool:
+        before = sum(psutil.Process(node.daemon.pid).cpu_times()[:2])
+        with pytest.raises(subprocess.TimeoutExpired):
+            node.daemon.wait(0.7)
+        return sum(psutil.Process(node.daemon.pid).cpu_times()[:2]) - before < 0.2
+
+    node.eventually(at_rest, "rest")
 
 
 def test_resources_that_are_not_advertised_keep_the_layout_and_are_never_a_success(
     make_node: MakeNode,
 ) -> None:
     node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.3", "MIG_MANAGER_RETRY_LONGEST": "0.3"})
-    node.becomes("small")
-    node.history.forget()
+    node.start(**NO_PLUGIN | {"MIG_MANAGER_RETRY_FIRST": "0.3", "MIG_MANAGER_RETRY_LONGEST": "0.3"})
     stop = break_plugin(node)
     status = node.becomes("balanced", "failed")
     assert (status["reason"], status["phase"]) == ("ResourcesNotAdvertised", "WaitingForResources")
@@ -198,8 +207,10 @@ def test_after_a_failed_rollback_the_node_stays_cordoned_and_nothing_is_done_unt
     make_node: MakeNode,
 ) -> None:
     node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.1"})
+    node.start()
     node.becomes("small")
+    assert node.terminate() == 0
+    node.start(**NO_PLUGIN | {"MIG_MANAGER_RETRY_FIRST": "0.1"})
     stop = break_plugin(node)
     node.cluster.gpus.fail(CREATE, NVML_ERROR_UNKNOWN, times=None)
     status = node.becomes("balanced", "failed")
@@ -214,7 +225,7 @@ def test_after_a_failed_rollback_the_node_stays_cordoned_and_nothing_is_done_unt
     node.cluster.gpus.record_calls()
     assert node.terminate() == 0
     node.history.forget()
-    node.start(**QUICK)
+    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "4"})
     node.wait(lambda: node.history.phases and node.state == "failed", "the restarted daemon to look")
     assert node.status["message"] == status["message"]
     assert node.cluster.gpus.calls(changes=True) == []

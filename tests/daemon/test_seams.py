@@ -13,14 +13,13 @@ from mig_manager.cli.main import command_line
 from mig_manager.simulation.resources import DEPLOYMENTS
 from mig_manager.simulation.workloads import NAMESPACE
 from tests.daemon.conftest import MakeNode
-from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode
-from tests.daemon.workloads import QUICK, running, web
+from tests.daemon.node import LAYOUTS, OPERATOR, PATIENCE, GpuNode
+from tests.daemon.workloads import CREATE, QUICK, amid_the_apply, running, web
 
 SMALL = [f"1g.10gb@{start}" for start in range(7)]
 THREE = ["1g.10gb@0", "1g.10gb@1", "1g.10gb@2"]
 EDITED = LAYOUTS.replace('{"1g.10gb": 7}', '{"1g.10gb": 3}')
 JOURNAL = "mig-manager/journal"
-CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 
 
 def cdi(tmp_path: Path, specification: Path) -> dict[str, str]:
@@ -75,12 +74,8 @@ def bare(make_node: MakeNode) -> GpuNode:
 
 def killed_in_the_apply(node: GpuNode) -> None:
     node.becomes("small")
-    node.cluster.gpus.record_calls()
-    node.cluster.gpus.latency(**{CREATE: 0.4})
-    node.label("balanced")
-    node.eventually(lambda: bool(node.cluster.gpus.calls(changes=True)))
-    node.kill()
-    node.cluster.gpus.latency(**{CREATE: 0})
+    with amid_the_apply(node):
+        node.kill()
     node.eventually(lambda: not node.cluster.gpus.sessions(), "the worker to end")
     assert node.instances != [SMALL, SMALL]
 
@@ -145,7 +140,7 @@ def test_an_edit_is_held_back_as_a_failure_where_the_gpus_are_not_as_it_was_befo
 def test_two_generations_are_switched_by_one_reboot(make_node: MakeNode) -> None:
     """Of the one the mode waits for the reboot; of the other it does not outlive it."""
     node = make_node(gpus="A100-SXM4-80GB,H100-80GB-HBM3", gpu_options={"passthrough": True})
-    node.start(**{**QUICK, "MIG_MANAGER_RESOURCES_TIMEOUT": "20"}, WITH_REBOOT="true")
+    node.start(**QUICK, WITH_REBOOT="true")
     node.becomes("small")
     assert node.instances == [SMALL, SMALL]
     assert node.cluster.gpus.reboots_asked == 1
@@ -155,16 +150,11 @@ def test_two_generations_are_switched_by_one_reboot(make_node: MakeNode) -> None
 def test_a_cordon_that_an_admin_takes_off_before_the_reboot_is_ours_from_then_on(make_node: MakeNode) -> None:
     node = make_node(gpu_options={"passthrough": True})
     node.patch_node(unschedulable=True)
-    node.cluster.gpus.latency(nvmlDeviceSetMigMode=1.0)
-    node.start(
-        **{**QUICK | {"MIG_MANAGER_OPERAND_TIMEOUT": "30"}, "MIG_MANAGER_RESOURCES_TIMEOUT": "20"},
-        WITH_REBOOT="true",
-    )
-    node.label("small")
-    node.wait(
-        lambda: "cannot reset" in (node.status.get("message") or ""), "the last step before the modes are set"
-    )
-    node.patch_node(unschedulable=False)
+    node.start(**QUICK, WITH_REBOOT="true")
+    with node.cluster.gpus.hold_calls("nvmlDeviceSetMigMode") as gate:
+        node.label("small")
+        gate.wait(PATIENCE)
+        node.patch_node(unschedulable=False)
     assert node.ended("small")["state"] == "success"
     assert not node.cordoned
 
@@ -198,17 +188,13 @@ def test_a_driver_that_is_loaded_anew_in_the_middle_of_the_apply_only_delays_the
     make_node: MakeNode,
 ) -> None:
     node = make_node()
-    node.start(**{**QUICK, "MIG_MANAGER_RESOURCES_TIMEOUT": "4"} | {"MIG_MANAGER_RETRY_FIRST": "0.3"})
+    node.start(**QUICK | {"MIG_MANAGER_RETRY_FIRST": "0.3", "MIG_MANAGER_RESOURCES_TIMEOUT": "4"})
     deploy_labels = node.deploy_labels
     node.becomes("all-disabled")
-    node.cluster.gpus.record_calls()
-    node.cluster.gpus.latency(**{CREATE: 0.4})
-    node.label("small")
-    node.eventually(lambda: CREATE in [call.function for call in node.cluster.gpus.calls()])
-    node.cluster.gpus.unload_driver(force=True)
+    with amid_the_apply(node, "small", nth=2):
+        node.cluster.gpus.unload_driver(force=True)
     status = node.ended("small")
     assert (status["reason"], status["state"], node.cordoned) == ("NvmlError", "failed", True)
-    node.cluster.gpus.latency(**{CREATE: 0})
     node.cluster.gpus.load_driver()
     node.wait(lambda: node.state == "success", "the driver to be found")
     assert node.instances == [SMALL, SMALL]

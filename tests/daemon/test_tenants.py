@@ -109,7 +109,7 @@ def test_a_daemon_set_on_a_gpu_that_changes_is_named_before_anybody_goes(make_no
 
 def test_a_daemon_set_that_has_a_gpu_open_for_a_moment_is_waited_for(make_node: MakeNode) -> None:
     node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20", "MIG_MANAGER_HOLDER_WINDOW": "20"})
+    node.start(**QUICK | {"MIG_MANAGER_HOLDER_WINDOW": "60"})
     node.becomes("small")
     name = daemon_set(node, "monitor", {})
     job = process_of(node, name, 1)
@@ -138,7 +138,7 @@ def test_clients_of_others_are_paused_by_the_label_that_they_go_by(make_node: Ma
 
 def test_a_pod_that_does_not_end_but_holds_nothing_is_not_waited_for(make_node: MakeNode) -> None:
     node = make_node()
-    node.start(**QUICK | {"MIG_MANAGER_RESOURCES_TIMEOUT": "20"})
+    node.start(**QUICK)
     node.becomes("small")
     name = web(node)
     mark_stuck(node, NAMESPACE, name, "volume")

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 
 from mig_manager.cli.main import command_line
+from mig_manager.simulation.gpu.gate import Gate
 from mig_manager.simulation.objects import Object
 from mig_manager.simulation.resources import DAEMON_SETS, DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
 from mig_manager.simulation.workloads import NAMESPACE, deployment, disruption_budget, pod_spec
-from tests.daemon.node import LAYOUTS, OPERATOR, GpuNode, real_control_plane
+from tests.daemon.node import LAYOUTS, OPERATOR, PATIENCE, GpuNode, real_control_plane
 
 _PACE = 1 if real_control_plane() is None else 6
 """How much longer the control plane takes than the simulated one."""
 QUICK = {
     "MIG_MANAGER_DRAIN_TIMEOUT": f"{0.5 * _PACE}",
-    "MIG_MANAGER_DRAIN_MARGIN": f"{0.5 * _PACE}",
-    "MIG_MANAGER_OPERAND_TIMEOUT": f"{0.5 * _PACE}",
-    "MIG_MANAGER_RESOURCES_TIMEOUT": f"{1.5 * _PACE}",
+    "MIG_MANAGER_DRAIN_MARGIN": f"{1.0 * _PACE}",
+    "MIG_MANAGER_OPERAND_TIMEOUT": f"{3 * _PACE}",
+    "MIG_MANAGER_RESOURCES_TIMEOUT": f"{20 * _PACE}",
     "MIG_MANAGER_IN_USE_WINDOW": "0.3",
     "MIG_MANAGER_HOLDER_WINDOW": "0.3",
     "MIG_MANAGER_RETRY_FIRST": "600",
 }
-"""Settings with which failures come soon, and retries do not come."""
+"""Settings with which failures come soon, but not before a busy machine has done its part; retries do not come."""
+NO_PLUGIN = {**QUICK, "MIG_MANAGER_RESOURCES_TIMEOUT": f"{1.5 * _PACE}"}
+"""For runs that wait in vain for a device plugin."""
+CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 _BUDGET = "web-guard"
 _DEPLOY = "nvidia.com/gpu.deploy."
 _PLUGIN = "nvidia-device-plugin-daemonset"
@@ -76,6 +82,26 @@ def mark_stuck(node: GpuNode, namespace: str, name: str, how: str | None = "proc
     node.cluster.store.update(PODS, namespace, name, change)
 
 
+@contextmanager
+def amid_the_apply(node: GpuNode, layout: str = "balanced", *, nth: int = 1) -> Iterator[Gate]:
+    """A run for that layout stands still for the length of the block, where it creates an instance."""
+    with node.cluster.gpus.hold_calls(CREATE, nth=nth) as gate:
+        node.label(layout)
+        gate.wait(PATIENCE)
+        yield gate
+
+
+def end_amid_a_call(node: GpuNode, gate: Gate) -> int:
+    """SIGTERM to a daemon one of whose NVML calls is held, and comes back now; gives the exit status."""
+    told = "SIGTERM: ending"
+    before = node.logged().count(told)
+    node.daemon.terminate()
+    node.eventually(lambda: node.logged().count(told) > before, "the signal to be heard")
+    time.sleep(0.2)  # It says so right before it does.
+    gate.open()
+    return node.daemon.wait(PATIENCE)
+
+
 def stick_operand(node: GpuNode) -> str:
     """Let the DCGM exporter never end; gives its pod's name."""
     name = str(node.wait(lambda: running(node, "nvidia-dcgm-exporter", OPERATOR), "the exporter"))
@@ -95,7 +121,6 @@ def made_as_new(
         node.cluster.api.faults.clear()
     node.cluster.gpus.clear_faults()
     node.cluster.gpus.change_options(resets="work")
-    node.cluster.gpus.latency(nvmlInitWithFlags=0, nvmlDeviceCreateGpuInstanceWithPlacement=0)
     unguard(node)
     store.delete(DEPLOYMENTS, NAMESPACE, "web")
     for pod in store.list(PODS)[0]:

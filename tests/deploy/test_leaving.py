@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ from mig_manager.simulation.resources import DAEMON_SETS, JOBS, LEASES, NODES, o
 from mig_manager.simulation.store import MemoryStore
 from mig_manager.simulation.world import NAMESPACE
 from tests.cli.conftest import Cli
-from tests.daemon.node import GpuNode
+from tests.daemon.node import PATIENCE, GpuNode
+from tests.daemon.workloads import amid_the_apply
 from tests.deploy.charts import container, daemon_set, of_kind, render
 
-CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 DEPLOY = "nvidia.com/gpu.deploy."
 STATE = "nvidia.com/mig.config.state"
 CLEANUP = "mig-manager-cleanup"
@@ -174,7 +174,7 @@ def gpu_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuNod
 
 def arguments_of_the_job() -> list[str]:
     """What the Job runs, with less patience."""
-    job = container(of_kind(render({"cleanup": {"wait": 20}}), "Job"))
+    job = container(of_kind(render({"cleanup": {"wait": 120}}), "Job"))
     assert job["command"][0] == "mig-manager"
     return [*job["command"][1:], *job["args"]]
 
@@ -189,24 +189,26 @@ def in_order(node: GpuNode) -> None:
 
 
 def test_a_removal_in_the_middle_of_a_run_waits_for_its_end(cli: Cli, gpu_node: GpuNode) -> None:
-    gpu_node.cluster.gpus.latency(**{CREATE: 0.2})
-    gpu_node.label("balanced")
-    gpu_node.eventually(lambda: bool(gpu_node.cluster.gpus.calls(changes=True)), "the change")
-    pods_ended = threading.Thread(target=lambda: _end_with_the_pod(gpu_node))
-    pods_ended.start()
-    ended = cli(*arguments_of_the_job())
-    pods_ended.join()
+    requests = gpu_node.cluster.api.requests
+    with amid_the_apply(gpu_node) as gate:
+        requests.clear()
+
+        def go_on() -> None:
+            """The run ends once the Job has looked; the daemon ends as its container would."""
+            assert requests.wait_for(lambda each: (each.user, each.verb) == (ADMIN.name, "list"), PATIENCE)
+            gate.open()
+            gpu_node.wait(lambda: not gpu_node.pods(NAMESPACE), "the end of the pod")
+            gpu_node.terminate()
+
+        with ThreadPoolExecutor(1) as others:
+            ending = others.submit(go_on)
+            ended = cli(*arguments_of_the_job())
+            ending.result()
     assert ended.code == 0, ended.err
     assert "waiting for the end of runs on gpu-node-1" in ended.out
     assert ended.err == ""
     assert gpu_node.allocatable == {"mig-1g.10gb": 4, "mig-2g.20gb": 2, "mig-3g.40gb": 2}
     in_order(gpu_node)
-
-
-def _end_with_the_pod(node: GpuNode) -> None:
-    """The daemon ends as its container would."""
-    node.wait(lambda: not node.pods(NAMESPACE), "the end of the pod")
-    node.terminate()
 
 
 def run_hook(node: GpuNode) -> str:
@@ -248,10 +250,8 @@ def owned_by_job(pod: Object) -> bool:
 
 
 def test_the_hook_of_an_uninstall_puts_back_what_a_killed_daemon_left(gpu_node: GpuNode) -> None:
-    gpu_node.cluster.gpus.latency(**{CREATE: 0.2})
-    gpu_node.label("balanced")
-    gpu_node.eventually(lambda: bool(gpu_node.cluster.gpus.calls(changes=True)), "the change")
-    gpu_node.kill()
+    with amid_the_apply(gpu_node):
+        gpu_node.kill()
     assert gpu_node.cordoned
     assert not gpu_node.clients_run
     said = run_hook(gpu_node)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -237,6 +239,21 @@ class Cluster:
             for each in self.server.store.list(kind)[0]:
                 meta = each["metadata"]
                 self.server.store.remove(kind, meta.get("namespace"), meta["name"], meta["uid"])
+
+
+@contextmanager
+def once_watched(cluster: Cluster, do: Callable[[], object]) -> Iterator[None]:
+    """Do something in another thread as soon as the command of this block has begun to watch."""
+    cluster.server.requests.clear()
+
+    def wait() -> None:
+        assert cluster.server.requests.wait_for(lambda each: each.verb == "watch", 60)
+        do()
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(wait)
+        yield
+        done.result()
 
 
 def resources_of(inventory: Inventory, strategy: str) -> Mapping[str, int]:

@@ -28,7 +28,7 @@ from mig_manager.errors import Reason
 from mig_manager.simulation.api.faults import Fault
 from mig_manager.simulation.objects import Change
 from mig_manager.simulation.resources import CONFIGMAPS
-from tests.cli.kubectl.cluster import FINISHED, Cluster
+from tests.cli.kubectl.cluster import FINISHED, Cluster, once_watched
 from tests.cli.kubectl.conftest import Mig
 
 LATER, LATEST = "2026-03-01T13:00:00.000Z", "2026-03-01T13:00:41.500Z"
@@ -226,10 +226,8 @@ def test_a_layout_that_was_written_a_moment_ago_can_be_asked_for(
 def test_an_edit_that_was_not_applied_yet_is_waited_for(mig: Mig, cluster: Cluster, own_node: str) -> None:
     assert "has mine already" in mig("set", own_node, "mine", "--wait").out
     write(cluster, OWN.replace("COUNT", "2"))
-    late = threading.Timer(0.5, cluster.say, (own_node, succeeds))
-    late.start()
-    ended = mig("set", own_node, "mine", "--wait", "--timeout", "20s")
-    late.join()
+    with once_watched(cluster, lambda: cluster.say(own_node, succeeds)):
+        ended = mig("set", own_node, "mine", "--wait", "--timeout", "120s")
     assert ended.code == 0
     assert "own-1: has mine after 41s" in ended.out
 
@@ -312,7 +310,7 @@ def test_a_refusal_on_one_node_keeps_none_of_the_others(mig: Mig, cluster: Clust
 
 def test_waiting_ends_when_all_have_it(mig: Mig, cluster: Cluster) -> None:
     with Daemon(cluster, begins, succeeds):
-        ended = mig("set", "gpu-1", "gpu-2", "all-balanced", "--wait", "--timeout", "20s")
+        ended = mig("set", "gpu-1", "gpu-2", "all-balanced", "--wait", "--timeout", "120s")
     assert (ended.code, ended.err) == (0, "")
     for name in ("gpu-1", "gpu-2"):
         assert f"{name}: has all-balanced after 41s" in ended.out
@@ -320,7 +318,7 @@ def test_waiting_ends_when_all_have_it(mig: Mig, cluster: Cluster) -> None:
 
 def test_the_reasons_of_nodes_that_failed_end_it_with_1(mig: Mig, cluster: Cluster) -> None:
     with Daemon(cluster, begins, fails):
-        ended = mig("set", "gpu-1", "all-balanced", "--wait", "--timeout", "20s")
+        ended = mig("set", "gpu-1", "all-balanced", "--wait", "--timeout", "120s")
     assert ended.code == 1
     assert "error: gpu-1: failed in phase Draining: EvictionBlocked: why" in ended.err
 
@@ -337,7 +335,7 @@ def test_an_old_end_with_the_same_layout_is_not_the_new_one(mig: Mig, cluster: C
     """The label had been changed to another layout, and nobody had taken that up."""
     cluster.say("gpu-1", before)
     with Daemon(cluster, lambda said: replace(begins(said), startedAt=LATEST), fails):
-        ended = mig("set", "gpu-1", "all-balanced", "--wait", "--timeout", "20s")
+        ended = mig("set", "gpu-1", "all-balanced", "--wait", "--timeout", "120s")
     assert (ended.code, "EvictionBlocked: why" in ended.err) == (1, True)
 
 
@@ -368,7 +366,7 @@ def test_somebody_who_asks_for_something_else_ends_it(mig: Mig, cluster: Cluster
         return said
 
     with Daemon(cluster, begins, meanwhile):
-        ended = mig("set", "gpu-1", "all-balanced", "--wait", "--timeout", "20s")
+        ended = mig("set", "gpu-1", "all-balanced", "--wait", "--timeout", "120s")
     assert (ended.code, "gpu-1: it was asked for all-disabled meanwhile" in ended.err) == (1, True)
 
 
@@ -376,25 +374,15 @@ def test_a_run_that_is_under_way_is_joined(mig: Mig, cluster: Cluster) -> None:
     cluster.change_node("gpu-1", NodeChange(labels={CONFIG_LABEL: "all-balanced"}))
     cluster.say("gpu-1", lambda said: begins(replace(said, layout="all-balanced")))
     cluster.server.requests.clear()
-    late = threading.Timer(0.5, cluster.say, ("gpu-1", succeeds))
-    late.start()
-    ended = mig("set", "gpu-1", "all-balanced", "--wait", "--timeout", "20s")
-    late.join()
+    with once_watched(cluster, lambda: cluster.say("gpu-1", succeeds)):
+        ended = mig("set", "gpu-1", "all-balanced", "--wait", "--timeout", "120s")
     assert (ended.code, patches(cluster)) == (0, [])
     assert "already, and is working on it" in ended.out
 
 
 def test_ctrl_c_ends_the_waiting_alone(mig: Mig, cluster: Cluster, press_ctrl_c: Callable[[], None]) -> None:
-    cluster.server.requests.clear()
-
-    def interrupt() -> None:
-        if cluster.server.requests.wait_for(lambda each: each.verb == "watch", 10):
-            press_ctrl_c()
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    ended = mig("set", "gpu-1", "all-balanced", "--wait")
-    thread.join()
+    with once_watched(cluster, press_ctrl_c):
+        ended = mig("set", "gpu-1", "all-balanced", "--wait")
     assert ended.code == 130
     assert "the change goes on. To follow it: kubectl mig status -w gpu-1" in ended.err
     assert meta(cluster, "gpu-1")[0][CONFIG_LABEL] == "all-balanced"

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
@@ -15,7 +16,7 @@ import pytest
 from mig_manager.cli.kubectl.main import command_line
 from mig_manager.daemon.status import Phase, State, Status
 from mig_manager.simulation.api.faults import Fault
-from tests.cli.kubectl.cluster import Cluster
+from tests.cli.kubectl.cluster import Cluster, once_watched
 from tests.cli.kubectl.conftest import Mig
 
 POD = "ml/training"
@@ -140,7 +141,7 @@ def test_a_server_that_goes_away_is_told_once(
     def goes_away() -> None:
         cluster.server.faults.add(Fault(path="/api/v1/nodes", status=503, times=None))
         cluster.server.disturb_watches("cut", "nodes")
-        assert cluster.server.requests.wait_for(lambda each: each.status == 503, 10, count=2)
+        assert cluster.server.requests.wait_for(lambda each: each.status == 503, 60, count=2)
 
     code, out = watched("gpu-2", "-w", until=[("gpu-2", goes_away)])
     assert code == 130
@@ -153,10 +154,13 @@ def test_waiting_on_a_terminal_has_a_bar_for_each_node(
 ) -> None:
     as_terminal(monkeypatch)
     cluster.say("gpu-1", lambda said: replace(drains(said), finishedAt=None))
-    end = threading.Timer(0.7, cluster.say, ("gpu-1", lambda said: replace(succeeds(said), finishedAt="x")))
-    end.start()
-    ended = mig("set", "gpu-1", "gpu-2", "all-1g.10gb", "--wait", "--timeout", "20s")
-    end.join()
+
+    def succeed() -> None:
+        time.sleep(0.5)  # Until it has been shown as it is.
+        cluster.say("gpu-1", lambda said: replace(succeeds(said), finishedAt="x"))
+
+    with once_watched(cluster, succeed):
+        ended = mig("set", "gpu-1", "gpu-2", "all-1g.10gb", "--wait", "--timeout", "120s")
     assert ended.code == 0
     assert "━" in ended.out
     assert "pending, Draining, 1 of 1 pod left" in ended.out

@@ -62,7 +62,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 def ask(
     server: PageServer, path: str, *, method: str = "GET", host: str | None = None
 ) -> http.client.HTTPResponse:
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
     connection.request(method, path, headers={"Host": host} if host is not None else {})
     return connection.getresponse()
 
