@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
     import urllib3
 
 _LONGEST_STATUS = 65536
-_OTHER_UID = "UID in precondition"
+_OTHER_UID = re.compile("UID in (the )?precondition")
+"""The API server says it in one way before it deletes or evicts, and in another where its storage finds out."""
 
 
 class ApiError(MigManagerError):
@@ -51,7 +53,7 @@ class ApiError(MigManagerError):
     @property
     def other_object(self) -> bool:
         """Whether the request named the uid of an object that is gone, for another one has its name by now."""
-        return self.status == 409 and _OTHER_UID in self.message
+        return self.status == 409 and _OTHER_UID.search(self.message) is not None
 
 
 def _api_error(

@@ -49,14 +49,20 @@ def check_preconditions(call: Call, obj: Object, options: DeleteOptions) -> None
     """StatusError 409 where the object is another one, or another version, than the client thinks."""
     meta = obj["metadata"]
     if options.uid and options.uid != meta["uid"]:
-        why = f"Precondition failed: UID in precondition: {options.uid}, UID in object meta: {meta['uid']}"
-        raise conflict(call.resource, call.name, why)
-    if options.resource_version and options.resource_version != meta["resourceVersion"]:
-        why = (
-            f"Precondition failed: ResourceVersion in precondition: {options.resource_version}, "
-            f"ResourceVersion in object meta: {meta['resourceVersion']}"
+        raise conflict(
+            call.resource, call.name, _differs("UID", options.uid, meta["uid"], "deleted and then recreated")
         )
+    if options.resource_version and options.resource_version != meta["resourceVersion"]:
+        why = _differs("ResourceVersion", options.resource_version, meta["resourceVersion"], "modified")
         raise conflict(call.resource, call.name, why)
+
+
+def _differs(what: str, wanted: str, found: str, then: str) -> str:
+    """In the words of the server's first look, which comes before the storage has one of its own."""
+    return (
+        f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found})."
+        f" The object might have been {then}"
+    )
 
 
 def delete(store: MemoryStore, call: Call, options: DeleteOptions) -> Object:

@@ -245,7 +245,15 @@ _LABEL_ADVICE = (
             "Too large resource version: 9999",
         ),
         ("DELETE", f"{NODES}/a?dryRun=Some", None, "", 422, "Invalid", "dryRun: Unsupported value"),
-        ("DELETE", f"{NODES}/a", {"preconditions": {"uid": "x"}}, "", 409, "Conflict", "UID in precondition"),
+        (
+            "DELETE",
+            f"{NODES}/a",
+            {"preconditions": {"uid": "x"}},
+            "",
+            409,
+            "Conflict",
+            "UID in the precondition (x)",
+        ),
         (
             "DELETE",
             f"{NODES}/a",
@@ -253,7 +261,7 @@ _LABEL_ADVICE = (
             "",
             409,
             "Conflict",
-            "ResourceVersion in precondition: x, ResourceVersion in object meta: ",
+            "the ResourceVersion in the precondition (x) does not match the ResourceVersion in record (",
         ),
     ],
 )
