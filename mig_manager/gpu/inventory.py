@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -17,10 +16,9 @@ from mig_manager.gpu.readings import ComputeProfileInfo, GpuProfileInfo, Process
 from mig_manager.gpu.usage import processes
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.profile import MigProfile
+from mig_manager.layouts.selectors import parse_bus_id
 from mig_manager.planning.geometry import ComputeProfile, GpuGeometry, InstanceProfile, Placement
 from mig_manager.planning.state import ComputeInstance, GpuInstance, GpuState
-
-_BUS_ID = re.compile("[0-9A-F]+:[0-9A-F]+:[0-9A-F]+[.][0-7]")
 
 
 def find_gpus(nvml: Nvml) -> tuple[tuple[Device, GpuIdentity], ...]:
@@ -56,10 +54,9 @@ def _identity(nvml: Nvml, position: int, handle: Any) -> GpuIdentity:
 
 
 def _bus_id(pci: Any) -> str:
-    """Such as 00000000:07:00.0; put together from its parts where the text is none."""
-    told = text(pci.busId).upper()
+    """In NVML's usual spelling; put together from its parts where the text is none."""
     parts = f"{int(pci.domain):08X}:{int(pci.bus):02X}:{int(pci.device):02X}.0"
-    return told if _BUS_ID.fullmatch(told) else parts
+    return parse_bus_id(text(pci.busId)) or parts
 
 
 def _bus_order(bus_id: str) -> tuple[int, ...]:

@@ -54,6 +54,17 @@ def test_gpus_are_numbered_by_bus_id_whatever_order_nvml_has(make_node: MakeNode
     assert gpus[3].model == "NVIDIA A30"
 
 
+def test_bus_ids_read_alike_in_every_spelling(make_node: MakeNode) -> None:
+    node = make_node("3xA30")
+    usual = node.worker.inventory()
+    told = [gpu.gpu.bus_id for gpu in usual.gpus]
+    state = node.path.read_text()
+    for long, other in zip(told, (told[0][4:], told[1].lower(), told[2][4:].lower()), strict=True):
+        state = state.replace(long, other)
+    node.path.write_text(state)
+    assert node.worker.inventory() == usual
+
+
 def test_a_gpu_without_mig_stands_beside_others(make_node: MakeNode) -> None:
     plain, mig = make_node("1xT4,1xH100-80GB-HBM3").worker.inventory().gpus
     assert (plain.gpu.mig_capable, plain.geometry, plain.mig_current) == (False, None, False)
