@@ -223,6 +223,15 @@ def test_retry_after_is_honoured(hostile: HostileServer, hostile_api: Api) -> No
     assert len(hostile.requests) == 2
 
 
+def test_a_server_that_asks_for_no_pause_is_not_asked_without_one(
+    hostile: HostileServer, hostile_api: Api
+) -> None:
+    hostile.always = lambda exchange: exchange.answer(429, "slow down", Retry_After="0")
+    with pytest.raises(ApiError):
+        hostile_api.get(NODES, deadline=Deadline.after(1))
+    assert 2 <= len(hostile.requests) <= 15
+
+
 def test_an_interrupt_breaks_off_the_retries(hostile: HostileServer, tmp_path: Path) -> None:
     class ChangedError(Exception):
         pass
