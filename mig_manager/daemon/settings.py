@@ -6,6 +6,7 @@ Environment variables carry NVIDIA's names where NVIDIA's mig-manager has the se
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,6 +31,8 @@ from mig_manager.daemon.settingtypes import (
 )
 from mig_manager.gpu.clearance import IGNORED
 from mig_manager.host.cdi import COMMANDS, SPECIFICATION
+from mig_manager.layouts.findings import hint
+from mig_manager.layouts.suggest import nearest
 
 PREFIX = "MIG_MANAGER_"
 
@@ -438,6 +441,11 @@ def _in_words(error: ValidationError) -> str:
     for finding in error.errors():
         place = str(finding["loc"][0]) if finding["loc"] else "settings"
         name = environment_name(place) if place in Settings.model_fields else place
-        problem = finding["msg"].removeprefix("Value error, ")
+        problem = finding["msg"].removeprefix("Value error, ").partition(", unable to")[0]
+        if finding["type"] == "literal_error":
+            choices = re.findall("'([^']*)'", finding["ctx"]["expected"])
+            problem += hint(nearest(str(finding["input"]), choices, 1))
+        elif finding["type"].startswith("bool"):
+            problem = "true or false is wanted"
         lines.append(f"{name}: {finding['input']!r} does not fit: {problem}")
     return "\n".join(lines)

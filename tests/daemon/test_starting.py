@@ -23,6 +23,11 @@ BAD_SETTINGS = [
     ({"NODE_NAME": "$(NODE_NAME)"}, "NODE_NAME: '$(NODE_NAME)' does not fit: the name of a Node is wanted"),
     ({"NODE_NAME": "a" * 254}, "NODE_NAME: 'aaaa"),
     ({"MIG_MANAGER_DRAIN_MODE": "force"}, "MIG_MANAGER_DRAIN_MODE: 'force' does not fit"),
+    (
+        {"MIG_MANAGER_DRAIN_MODE": "evct"},
+        "MIG_MANAGER_DRAIN_MODE: 'evct' does not fit: Input should be 'evict', 'wait', 'delete' or 'off'; did you mean evict?",
+    ),
+    ({"WITH_REBOOT": "maybe"}, "WITH_REBOOT: 'maybe' does not fit: true or false is wanted"),
     ({"MIG_MANAGER_DRAIN_TIMEOUT": "-1"}, "MIG_MANAGER_DRAIN_TIMEOUT: '-1' does not fit"),
     ({"MIG_MANAGER_DRAIN_TIMEOUT": "soon"}, "MIG_MANAGER_DRAIN_TIMEOUT: 'soon' does not fit"),
     (
