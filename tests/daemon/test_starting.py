@@ -25,7 +25,8 @@ BAD_SETTINGS = [
     ({"MIG_MANAGER_DRAIN_MODE": "force"}, "MIG_MANAGER_DRAIN_MODE: 'force' does not fit"),
     (
         {"MIG_MANAGER_DRAIN_MODE": "evct"},
-        "MIG_MANAGER_DRAIN_MODE: 'evct' does not fit: Input should be 'evict', 'wait', 'delete' or 'off'; did you mean evict?",
+        "MIG_MANAGER_DRAIN_MODE: 'evct' does not fit: Input should be 'evict', 'wait', 'delete' or 'off'; "
+        "did you mean evict?",
     ),
     ({"WITH_REBOOT": "maybe"}, "WITH_REBOOT: 'maybe' does not fit: true or false is wanted"),
     ({"MIG_MANAGER_DRAIN_TIMEOUT": "-1"}, "MIG_MANAGER_DRAIN_TIMEOUT: '-1' does not fit"),
