@@ -85,17 +85,30 @@ def release(
     if everywhere == bool(nodes):
         raise InputError("name the Nodes, or give --all")
     namespace, _, name = (daemon_set or "").partition("/")
-    if daemon_set is not None and not (namespace and name):
+    if daemon_set is not None and not (namespace and name and "/" not in name):
         raise InputError(
             f"--daemonset {daemon_set!r}: a namespace and a name are wanted, such as mig-manager/mig-manager"
         )
     with Api.connect(kubeconfig or _usual_credentials()) as api:
+        _require(api, nodes or ())
         if wait:
             _wait_for_runs(api, nodes, wait)
         if daemon_set is not None:
             _remove(api, namespace, name)
         _put_back(api, nodes, startup_taint)
         _remove_leases(api, leases or namespace or None, nodes)
+
+
+def _require(api: Api, names: Sequence[str]) -> None:
+    """That there are such Nodes, before a DaemonSet is deleted for them."""
+    from mig_manager.daemon.leaving import metadata_of_nodes
+    from mig_manager.layouts.findings import hint
+    from mig_manager.layouts.suggest import nearest
+
+    there = [each.name for each in metadata_of_nodes(api)] if names else []
+    for name in names:
+        if name not in there:
+            raise InputError(f"there is no Node {name!r}{hint(nearest(name, there))}")
 
 
 def _usual_credentials() -> Path | None:

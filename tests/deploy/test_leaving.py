@@ -140,6 +140,7 @@ def test_only_what_is_ours_is_put_back(cli: Cli, server: ApiServer) -> None:
         ([], "name the Nodes, or give --all"),
         (["gpu-1", "--all"], "name the Nodes, or give --all"),
         (["--all", "--daemonset", "mig-manager"], "--daemonset 'mig-manager': a namespace and a name"),
+        (["--all", "--daemonset", "a/b/c"], "--daemonset 'a/b/c': a namespace and a name"),
         (["--all", "--wait", "-1"], "--wait"),
     ],
 )
@@ -149,10 +150,12 @@ def test_bad_input_is_named(cli: Cli, server: ApiServer, arguments: list[str], p
     assert part in ended.err
 
 
-def test_a_node_that_is_not_there_is_named(cli: Cli, server: ApiServer) -> None:
-    ended = cli("release", "gpu-9")
-    assert ended.code == 3
-    assert '"gpu-9" not found' in ended.err
+def test_a_node_that_is_not_there_is_named_before_anything_is_removed(cli: Cli, server: ApiServer) -> None:
+    server.requests.clear()
+    ended = cli("release", "gpu-9", "--daemonset", "mig-manager/mig-manager")
+    assert (ended.code, ended.out) == (2, "")
+    assert "there is no Node 'gpu-9'" in ended.err
+    assert {each.verb for each in server.requests.all()} == {"list"}
 
 
 @pytest.fixture
