@@ -48,6 +48,23 @@ CLUSTER_ROLE_BINDINGS = Resource(
     False,
     "clusterrolebinding",
 )
+ADMISSION_POLICIES = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicy",
+    False,
+    "validatingadmissionpolicy",
+)
+ADMISSION_POLICY_BINDINGS = Resource(
+    "admissionregistration.k8s.io",
+    "v1",
+    "validatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicyBinding",
+    False,
+    "validatingadmissionpolicybinding",
+)
+"""Both are stored only: what is refused is up to the `admit` of the API server."""
 
 RESOURCES: tuple[Resource, ...] = (
     NAMESPACES,
@@ -74,6 +91,8 @@ RESOURCES: tuple[Resource, ...] = (
     ROLE_BINDINGS,
     CLUSTER_ROLES,
     CLUSTER_ROLE_BINDINGS,
+    ADMISSION_POLICIES,
+    ADMISSION_POLICY_BINDINGS,
 )
 """Every kind with stored objects, in the order in which discovery shows them."""
 
@@ -119,6 +138,7 @@ SUBRESOURCES: Mapping[Resource, tuple[str, ...]] = {
     JOBS: ("status",),
     POD_DISRUPTION_BUDGETS: ("status",),
     RESOURCE_CLAIMS: ("status",),
+    ADMISSION_POLICIES: ("status",),
 }
 
 WITH_GENERATION = frozenset({DAEMON_SETS, DEPLOYMENTS, REPLICA_SETS, JOBS, POD_DISRUPTION_BUDGETS, PODS})

@@ -36,9 +36,11 @@ from mig_manager.simulation.examples import layout_file
 from tests.cli.conftest import MAIN, Cli
 from tests.cli.test_main import hear_ctrl_c
 from tests.cli.test_render import MIG_MODELS, gpu_state
+from tests.docs.examples import ROOT, blocks
 from tests.planning.carry_out import carry_out
 
 WAIT_S = 60
+README = ROOT / "README.md"
 
 
 def lines_until(process: subprocess.Popen[str], pattern: str) -> str:
@@ -137,6 +139,12 @@ def test_the_story_is_played_to_its_good_end(tmp_path: Path) -> None:
     acts = re.split(r"^== .*$", out, flags=re.MULTILINE)
     assert len(acts) == 7
     start, small, mixed, edited, typo, disabled, summary = acts
+
+    said = (each.shown for block in blocks(README) for each in block.examples if "demo" in each.command)
+    # Which devices are busy depends on where the pods land.
+    shown = [line for line in "".join(said).splitlines() if "busy" not in line and line != "..."]
+    assert shown
+    assert [line for line in shown if line not in out.splitlines()] == [], "as the README shows it"
 
     assert "offers 3 x gpu" in start
     assert "nvidia.com/mig.config=all-1g.10gb --overwrite" in small

@@ -1,90 +1,166 @@
-"""The command lines that the documentation shows can be typed, and what they are shown to print is what they print."""
+"""The commands that the documentation shows do what it shows.
+
+Each section's commands run one after the other, in a directory of their own and against a simulated cluster whose Nodes
+are as the section says. What stands below a command is what it prints, but for times, UUIDs and ports; `...` stands for
+anything. JSON holds what is shown, and may hold more.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-import shlex
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer.main
 
-from mig_manager.cli.kubectl.main import app as kubectl_mig
-from mig_manager.cli.main import app as mig_manager
-from mig_manager.cli.main import command_line
+from mig_manager.daemon.settings import Settings, environment_name
+from mig_manager.simulation.apiserver import ApiServer
+from mig_manager.simulation.objects import Change
+from mig_manager.simulation.resources import PODS
+from mig_manager.simulation.store import MemoryStore
+from tests.cli.conftest import Cli, cli
+from tests.cli.kubectl.cluster import Cluster
+from tests.docs.comparing import assert_shown
+from tests.docs.examples import DATA, PAGES, ROOT, Example, blocks, inline
+from tests.docs.scenes import ENDS, NAMED, NOT_RUN, SCENES, fleet
+from tests.docs.shell import KNOWN, OURS, Shell, parts
+from tests.docs.stage import LAYOUTS, Scene
+from tests.security.bed import REAL
 
-ROOT = Path(__file__).parents[2]
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *(ROOT / "config").glob("*.md")])
-PROMPT = re.compile(r"^(?:\w*\$ +)?")
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-CONSOLES = [
-    pytest.param(block, id=f"{page.name}: {block.splitlines()[0]}")
-    for page in PAGES
-    for kind, block in FENCE.findall(page.read_text())
-    if kind == "console"
-]
-PROGRAMS = {"mig-manager": mig_manager, "kubectl mig": kubectl_mig, "kubectl-mig": kubectl_mig}
+__all__ = ["cli"]
 
-
-def lines(page: Path) -> Iterator[str]:
-    """The lines of all code blocks, fenced or indented, with their continuations."""
-    text = page.read_text()
-    blocks = [block for kind, block in FENCE.findall(text) if kind in ("console", "sh", "bash")]
-    indented = re.findall(r"^ {4,}\S.*$", FENCE.sub("", text), re.MULTILINE)
-    for block in [*blocks, "\n".join(indented)]:
-        yield from re.sub(r"\\\n\s*", " ", block).splitlines()
+SHOWN = [block for page in PAGES for block in blocks(page) if not block.is_data]
+SECTIONS: dict[tuple[str, str], list[Example]] = {}
+for _block in SHOWN:
+    SECTIONS.setdefault((_block.page, _block.section), []).extend(_block.examples)
+EVERY = [(page, each) for (page, _), examples in SECTIONS.items() for each in examples]
 
 
-def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
-    """The commands of ours in it: the program, and its arguments without pipes and redirections."""
-    for line in lines(page):
-        for part in re.split(r"\s(?:\||&&|;)\s", PROMPT.sub("", line.strip())):
-            for program in PROGRAMS:
-                if part.startswith(f"{program} ") and "..." not in part and not part.endswith("--help"):
-                    words = shlex.split(part.removeprefix(program), comments=True)
-                    yield program, words[: words.index(">")] if ">" in words else words
+def why_not(example: Example) -> str:
+    """Why it cannot be run here; empty where it can."""
+    return next((why for start, why in NOT_RUN.items() if example.command.startswith(start)), "")
 
 
-SHOWN = [
-    pytest.param(program, arguments, id=f"{page.name}: {program} {' '.join(arguments)}")
-    for page in PAGES
-    for program, arguments in commands(page)
-]
+def to_run() -> dict[tuple[str, str], list[Example]]:
+    """Those that can be run; once, where nothing is shown below."""
+    seen: set[str] = set()
+    found: dict[tuple[str, str], list[Example]] = {}
+    for place, examples in SECTIONS.items():
+        for each in examples:
+            if not why_not(each) and (each.shown or each.command not in seen):
+                found.setdefault(place, []).append(each)
+                seen.add(each.command)
+    return found
 
 
-def test_there_are_commands_on_many_pages() -> None:
-    assert len({str(case.id).partition(":")[0] for case in SHOWN}) >= 5
-    assert len(SHOWN) >= 20
+RUN = to_run()
 
 
-@pytest.mark.parametrize(("program", "arguments"), SHOWN)
-def test_a_command_line_that_is_shown_can_be_typed(program: str, arguments: list[str]) -> None:
-    group = typer.main.get_command(PROGRAMS[program])
-    name, *rest = arguments
-    command = group.commands[name]  # type: ignore[attr-defined]
-    if rest and hasattr(command, "commands"):
-        name, *rest = rest
-        command = command.commands[name]
-    command.make_context(name, list(rest))
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster in which pods end as soon as they are told to, and daemons have written a line of a run."""
+    store = MemoryStore()
+
+    def end(change: Change) -> None:
+        meta = change.object["metadata"]
+        if change.resource == PODS and "deletionTimestamp" in meta and change.type == "MODIFIED":
+            store.remove(PODS, meta["namespace"], meta["name"], meta["uid"])
+
+    store.subscribe(end)
+    line = json.dumps({"run": "3593397f", "message": "GPUs 0-1: the change begins"})
+    with ApiServer(store, pod_log=lambda pod, container: f"{line}\n") as server:
+        kubeconfig = tmp_path_factory.mktemp("docs") / "kubeconfig"
+        server.write_kubeconfig(kubeconfig)
+        yield Cluster(server, kubeconfig)
 
 
-@pytest.mark.parametrize("block", CONSOLES)
-def test_what_a_command_is_shown_to_print_is_what_it_prints(
-    block: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A line `...` stands for any lines."""
+@pytest.fixture(scope="module")
+def made() -> dict[tuple[str, str], str]:
+    """Files of simulated GPUs, made when they are first needed."""
+    return {}
+
+
+@pytest.fixture
+def scene(
+    cluster: Cluster, made: dict[tuple[str, str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Scene]:
+    """An empty cluster, and a checkout of the project with a layout file of one's own."""
     monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
     monkeypatch.chdir(tmp_path)
-    shutil.copytree(ROOT / "config", tmp_path / "config")
-    for command, expected in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
-        program, *arguments = shlex.split(command, comments=True)
-        assert program == "mig-manager", "others belong into a block of another kind"
-        capsys.readouterr()
-        command_line(arguments)
-        printed = capsys.readouterr().out
-        shape = "".join(
-            r"(?:.*\n)*" if line == "..." else re.escape(line) + " *\n" for line in expected.splitlines()
-        )
-        assert re.fullmatch(shape + r"\n*", printed), printed
+    for name in ("config", "deploy"):
+        Path(name).symlink_to(ROOT / name)
+    Path("layouts.yaml").write_text(LAYOUTS)
+    scene = Scene(cluster, Shell(tmp_path, cluster.kubeconfig, monkeypatch), made)
+    scene.clear()
+    yield scene
+    scene.clear()
+
+
+@pytest.mark.parametrize("place", RUN, ids=": ".join)
+def test_commands_do_what_is_shown(place: tuple[str, str], scene: Scene) -> None:
+    SCENES.get(place, fleet)(scene)
+    for each in RUN[place]:
+        command = re.sub(r"\b[A-Z_]+\b", lambda word: NAMED.get(word[0], word[0]), each.command)
+        ended = scene.shell.run(command)
+        assert ended.code == ENDS.get((place[0], each.command), 0), f"{command}\n{ended.out}{ended.err}"
+        assert_shown(each, ended)
+    assert scene.shell.cues == [], "all that the scene waits for has been printed"
+
+
+@pytest.mark.parametrize(("page", "example"), EVERY, ids=[f"{page}: {each.command}" for page, each in EVERY])
+def test_what_is_not_run_could_at_least_be_typed(page: str, example: Example) -> None:
+    for part in parts(example.command):
+        if not why_not(example):
+            assert part.operator == ">" or part.program in KNOWN, "run it, or say in NOT_RUN why not"
+        elif part.program in OURS:
+            assert_can_be_typed(part.program, part.words)
+        elif part.program == "make":
+            assert_are_targets(part.words)
+        for word in part.words:
+            if re.match(r"(config|deploy|tests)/", word):
+                assert (ROOT / word).exists(), word
+    for variable in re.findall(r"^([A-Z_]+)=", example.command):
+        assert variable in {REAL, *map(environment_name, Settings.model_fields)}
+
+
+def assert_can_be_typed(program: str, words: tuple[str, ...]) -> None:
+    """The program has the command, and the command these options."""
+    commands = OURS[program]
+    assert words[0] in commands, f"{program} {words[0]}"
+    if len(words) > 1 and "--help" not in words:
+        commands[words[0]].make_context(words[0], list(words[1:]))
+
+
+def assert_are_targets(words: tuple[str, ...]) -> None:
+    """The Makefile has them."""
+    (targets,) = re.findall(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert {word for word in words if "=" not in word} <= set(targets.split())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_within_the_text_can_be_typed(page: Path) -> None:
+    for text in inline(page):
+        if re.match(r"(mig-manager|kubectl mig|make) \w", text) and "..." not in text:
+            (part,) = parts(text)
+            if part.program in OURS:
+                assert_can_be_typed(part.program, part.words)
+            else:
+                assert_are_targets(part.words)
+
+
+def test_what_is_said_of_examples_is_said_of_some() -> None:
+    commands = [each.command for _, each in EVERY]
+    assert [start for start in NOT_RUN if not any(each.startswith(start) for each in commands)] == []
+    assert set(SCENES) <= set(RUN)
+    assert set(ENDS) <= {(page, each.command) for page, each in EVERY}
+    assert all(block.language in ({"console", "sh"} | DATA) for block in SHOWN if block.fenced)
+
+
+def test_the_file_that_is_written_by_hand_is_taken(tmp_path: Path, cli: Cli) -> None:
+    (block,) = (each for each in blocks(ROOT / "docs/cli.md") if each.language == "json")
+    file = tmp_path / "gpus.json"
+    file.write_text(block.text)
+    told = cli("plan", "--current", file, "-c", "all-balanced")
+    assert (told.code, "in use!" in told.out or "busy" in told.out) == (0, True)

@@ -30,14 +30,15 @@ def pause(cluster: Cluster) -> None:
     cluster.change_node("gpu-1", NodeChange(labels={"nvidia.com/gpu.deploy.dcgm": PAUSED}))
 
 
-def test_what_is_in_order_is_said_with_what_is_not_known(mig: Mig) -> None:
+def test_what_is_in_order_is_said_with_what_could_be_better(mig: Mig) -> None:
     ended = mig("doctor")
     assert (ended.code, ended.err) == (0, "")
     lines = ended.out.splitlines()
+    assert "  warning  admission-policy  none is about mig-manager/mig-manager: " in ended.out
     assert lines[0] == "cluster"
     assert "  ok       permissions       mig-manager/mig-manager has all that it needs" in lines
     assert "  ok       resources         14 nvidia.com/mig-1g.10gb, as the GPUs hold" in lines
-    assert lines[-1] == "14 checks: 13 ok, 1 unknown"
+    assert lines[-1] == "14 checks: 13 ok, 1 warning"
 
 
 def test_a_problem_ends_with_1_and_says_what_to_do(cluster: Cluster, mig: Mig) -> None:
@@ -54,7 +55,7 @@ def test_programs_get_the_same(cluster: Cluster, mig: Mig, output: str) -> None:
     pause(cluster)
     ended = mig("doctor", "-o", output)
     found = yaml.safe_load(ended.out)
-    assert (ended.code, found["summary"]) == (1, {"ok": 12, "unknown": 1, "warning": 0, "problem": 1})
+    assert (ended.code, found["summary"]) == (1, {"ok": 12, "unknown": 0, "warning": 1, "problem": 1})
     (problem,) = (each for each in found["checks"] if each["verdict"] == "problem")
     assert (problem["name"], problem["where"]) == ("operands", "gpu-1")
 
