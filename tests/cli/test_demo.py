@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from mig_manager.cli.hardware import hardware
+from mig_manager.cli.kubectl.main import command_line as kubectl_mig
 from mig_manager.cli.play.seen import smallest_layout
 from mig_manager.cli.play.serve import BackOff
 from mig_manager.cli.play.stage import DemoError, Stage
@@ -290,31 +291,28 @@ def test_kubectl_drives_the_cluster_that_stays_up(
 
 
 def test_a_daemon_that_dies_in_a_run_is_started_again_and_goes_on(
-    served: tuple[subprocess.Popen[str], str, str],
+    served: tuple[subprocess.Popen[str], str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     process, said, kubeconfig = served
     assert f"kill -9 {daemon_of(process).pid} " in said
+    budget = ("pdb", "training", "--selector=app=training", "--min-available=1")
+    kubectl(kubeconfig, "-n", "ml", "create", *budget)
     kubectl(kubeconfig, "label", "node", "gpu-node-1", "nvidia.com/mig.config=all-1g.10gb")
-    lines_until(process, "turn MIG on")
+    lines_until(process, "cannot be evicted yet")
     daemon_of(process).kill()
     lines_until(
         process, "The daemon was killed by signal 9; it is started again at once, as the kubelet does"
     )
+    assert "a cordon that is ours" in kubectl(kubeconfig, "mig", "doctor")
     again = lines_until(process, "It has pid [0-9]+ now").split()
+    kubectl(kubeconfig, "-n", "ml", "delete", "pdb", "training")
     lines_until(process, "SUCCESS .*all-1g.10gb: applied")
     assert int(again[-2]) == daemon_of(process).pid
-    assert json.loads(kubectl(kubeconfig, "mig", "doctor", "-o", "json"))["summary"]["problem"] == 0
-    budget = ("pdb", "inference", "--selector=app=inference", "--min-available=2")
-    kubectl(kubeconfig, "-n", "ml", "create", *budget)
-    kubectl(kubeconfig, "label", "node", "gpu-node-1", "nvidia.com/mig.config=all-disabled", "--overwrite")
-    lines_until(process, "cannot be evicted yet")
-    daemon_of(process).kill()
-    lines_until(process, "killed by signal 9; it is started again")
-    assert "a cordon that is ours" in kubectl(kubeconfig, "mig", "doctor")
-    lines_until(process, "INFO +mig-manager .* on node gpu-node-1")
+    assert kubectl_mig(["doctor", "-o", "json", "--kubeconfig", kubeconfig]) == 0
+    assert json.loads(capsys.readouterr().out)["summary"]["problem"] == 0
     assert end(process, signal.SIGTERM) == (0, "")
     log = Path(kubeconfig).with_name("daemon.log").read_text()
-    assert log.count("on node gpu-node-1") == 3
+    assert log.count("on node gpu-node-1") == 2
 
 
 def test_the_waits_of_a_daemon_that_dies_grow_as_the_kubelets_do() -> None:
