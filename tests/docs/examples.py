@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md"), *(ROOT / "config").glob("*.md")])
+PAGES = sorted(
+    [*ROOT.glob("*.md"), *(page for at in ("config", "deploy", "docs") for page in (ROOT / at).rglob("*.md"))]
+)
 DATA = frozenset({"yaml", "json", "text"})
 """Languages of fenced blocks that hold no commands. `console` and `sh` do, and so does every indented block."""
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -32,7 +34,7 @@ class Block:
     """One block of a page."""
 
     page: str
-    """Its file's name."""
+    """Its file, from docs/ or from the top."""
     section: str
     """The heading above it."""
     language: str
@@ -62,9 +64,17 @@ class Block:
         return [Example(command, "\n".join(lines).strip("\n")) for command, lines in found]
 
 
+def name_of(page: Path) -> str:
+    """As a `Block` names it."""
+    return page.relative_to(ROOT).as_posix().removeprefix("docs/")
+
+
 def blocks(page: Path) -> Iterator[Block]:
     """The blocks of a page, in order."""
     text = page.read_text()
+    assert len(re.findall(r"^\s*(?:```|~~~)", text, re.MULTILINE)) == 2 * len(_FENCE.findall(text)), (
+        f"{page}: fences begin at the margin, with ``` and a word of letters or nothing behind it"
+    )
     without = _FENCE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     headings = [(found.start(), found[1]) for found in re.finditer(r"^#+ (.*)$", without, re.MULTILINE)]
     found = [(each.start(), each[1], True, each[2]) for each in _FENCE.finditer(text)]
@@ -74,7 +84,7 @@ def blocks(page: Path) -> Iterator[Block]:
     ]
     for start, language, fenced, body in sorted(found):
         heading = [words for at, words in headings if at < start][-1]
-        yield Block(page.name, heading, language, fenced, body)
+        yield Block(name_of(page), heading, language, fenced, body)
 
 
 def inline(page: Path) -> Iterator[str]:

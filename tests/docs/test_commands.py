@@ -22,7 +22,7 @@ from mig_manager.simulation.store import MemoryStore
 from tests.cli.conftest import Cli, cli
 from tests.cli.kubectl.cluster import Cluster
 from tests.docs.comparing import assert_shown
-from tests.docs.examples import DATA, PAGES, ROOT, Example, blocks, inline
+from tests.docs.examples import DATA, PAGES, ROOT, Example, blocks, inline, name_of
 from tests.docs.scenes import ENDS, NAMED, NOT_RUN, SCENES, fleet
 from tests.docs.shell import KNOWN, OURS, Shell, parts
 from tests.docs.stage import LAYOUTS, Scene
@@ -42,19 +42,11 @@ def why_not(example: Example) -> str:
     return next((why for start, why in NOT_RUN.items() if example.command.startswith(start)), "")
 
 
-def to_run() -> dict[tuple[str, str], list[Example]]:
-    """Those that can be run; once, where nothing is shown below."""
-    seen: set[str] = set()
-    found: dict[tuple[str, str], list[Example]] = {}
-    for place, examples in SECTIONS.items():
-        for each in examples:
-            if not why_not(each) and (each.shown or each.command not in seen):
-                found.setdefault(place, []).append(each)
-                seen.add(each.command)
-    return found
-
-
-RUN = to_run()
+RUN = {
+    place: found
+    for place, examples in SECTIONS.items()
+    if (found := [each for each in examples if not why_not(each)])
+}
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +131,7 @@ def assert_are_targets(words: tuple[str, ...]) -> None:
     assert {word for word in words if "=" not in word} <= set(targets.split())
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_within_the_text_can_be_typed(page: Path) -> None:
     for text in inline(page):
         if re.match(r"(mig-manager|kubectl mig|make) \w", text) and "..." not in text:

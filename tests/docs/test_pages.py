@@ -11,7 +11,9 @@ import yaml
 
 from docs.site import PAGES as PAGES_BESIDE
 from docs.site import links, site_links
+from mig_manager.daemon.settings import PREFIX, Settings, environment_name, load_settings
 from mig_manager.errors import Reason
+from tests.security.bed import REAL
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = [*DOCS.glob("*.md"), *DOCS.parent.glob("*.md")]
@@ -49,6 +51,17 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert there.exists(), target
         if anchor:
             assert anchor[1:] in anchors(there), f"{target}{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_settings_are_shown_with_values_that_they_take(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = set(map(environment_name, Settings.model_fields))
+    for name, value in re.findall(r"(?:^|`)([A-Z][A-Z_]+)=([^`\n]+)", page.read_text(), re.MULTILINE):
+        if name in known:
+            monkeypatch.setenv(name, value)
+        else:
+            assert not name.startswith(PREFIX) or name in ("MIG_MANAGER_REQUIRE", REAL), name
+    load_settings(node_name="gpu-1")
 
 
 def site() -> dict[str, object]:
