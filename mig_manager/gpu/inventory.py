@@ -90,7 +90,7 @@ def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
     offers: dict[int, tuple[ComputeProfile, ...]] = {}
     if current:
         instances, offers = _Instances(device, running).read(named)
-    geometry = _geometry(device, gpu, current, memory, named, offers) if named else _known(gpu)
+    geometry = _geometry(device, gpu, current, memory, named, offers) if named else _known(gpu, memory)
     return GpuState(
         gpu=gpu,
         mig_current=current,
@@ -102,13 +102,19 @@ def read_gpu(device: Device, gpu: GpuIdentity) -> GpuState:
     )
 
 
-def _known(gpu: GpuIdentity) -> GpuGeometry | None:
-    """From the catalogue: older drivers list no profiles while MIG is off, or no placements at all."""
+def _known(gpu: GpuIdentity, memory: int) -> GpuGeometry | None:
+    """From the catalogue: older drivers list no profiles while MIG is off, or no placements at all.
+
+    `memory`: of this very card, bytes.
+    """
     # Reading the catalogue takes a good part of a worker's start, and hardly any worker needs it.
     from mig_manager.planning.catalogue import model_of
+    from mig_manager.planning.resized import resized
 
     model = model_of(gpu)
-    return model.geometry if model is not None else None
+    if model is None or model.geometry is None:
+        return None
+    return resized(model.geometry, memory // 2**20)
 
 
 class _Instances:
@@ -225,7 +231,7 @@ def _geometry(
 
 
 def _known_placements(gpu: GpuIdentity, info: GpuProfileInfo) -> tuple[Placement, ...]:
-    known = _known(gpu)
+    known = _known(gpu, 0)
     for profile in known.profiles if known is not None else ():
         if (profile.profile_id, profile.enum) == (info.id, info.enum):
             return profile.placements

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from mig_manager.gpu.nvml import NvmlSource
 from mig_manager.gpu.worker import GpuWorker
 from mig_manager.planning.catalogue import catalogue, find_model
 from mig_manager.planning.geometry import GpuGeometry
+from mig_manager.planning.resized import resized
 from mig_manager.planning.state import GpuState
 from tests.gpu.conftest import MakeNode
 from tests.gpu.node import Node, shape
@@ -122,6 +124,20 @@ def test_an_older_driver_is_helped_out_by_the_catalogue_until_mig_is_on(make_nod
     on = node.apply("3g.20gb 3g.20gb", "off").gpus
     assert [state.geometry.source for state in on if state.geometry] == ["device", "catalogue"]
     assert shape(on[0]) == "3g.20gb@0 3g.20gb@4"
+
+
+def test_a_card_of_another_size_has_the_cuts_of_its_model_under_names_of_its_own(make_node: MakeNode) -> None:
+    """Where an older driver lists no profiles until MIG is on, and then others than the catalogue's."""
+    usual = find_model("B200")
+    assert usual.geometry is not None
+    larger = replace(usual, memory_mb=192 * 1024, geometry=resized(usual.geometry, 192 * 1024))
+    node = make_node([larger], query_without_mig=False)
+    (off,) = node.worker.inventory().gpus
+    assert off.geometry is not None
+    names = "1g.24gb 1g.24gb+me 1g.48gb 2g.48gb 3g.96gb 4g.96gb 7g.192gb"
+    assert sorted(str(profile.name) for profile in off.geometry.profiles) == sorted(names.split())
+    (on,) = node.apply("3g.96gb 2g.48gb 1g.24gb").gpus
+    assert shape(on) == "3g.96gb@0 2g.48gb@4 1g.24gb@6"
 
 
 def test_a_driver_without_the_second_version_of_the_profile_calls_serves(make_node: MakeNode) -> None:
