@@ -57,7 +57,9 @@ def layouts(
     elif output in (Format.JSON, Format.YAML):
         write_listing({"nodes": [choice_document(each) for each in found]}, Listing(output))
     elif found:
-        Screen().lines(choice_lines(found, wide=output is Format.WIDE))
+        screen = Screen()
+        width = screen.width if screen.moving else None
+        screen.lines(choice_lines(found, wide=output is Format.WIDE, width=width))
     else:
         complain(nobody(selector))
     if (nodes and not all(each.layouts for each in found)) or (selector and not found):

@@ -11,6 +11,7 @@ from mig_manager.cli.kubectl.standing import Standing
 from mig_manager.cli.kubectl.statuswords import (
     NONE,
     clipped,
+    comma_lines,
     layout_in_words,
     phase_in_words,
     progress_in_words,
@@ -28,7 +29,7 @@ _CORDONS = {"yes": "cordoned", "run": "cordoned by the run"}
 
 
 def narrow_lines(standings: Sequence[Standing], width: int) -> list[Text]:
-    """The head, a row for each node, and up to two lines below it, in `width` columns.
+    """The head, a row for each node, and what else there is to say below it, in `width` columns.
 
     GPU models are left out. Only a name that is as long as the terminal is wide makes a longer line.
     """
@@ -75,6 +76,7 @@ def _below(standing: Standing, cells: Sequence[str], shown: int, width: int) -> 
         used and f"used: {used}",
         _CORDONS.get(standing.cordon, ""),
     )
-    for words in ("; ".join(filter(None, facts)), standing.message):
-        if words:
-            yield clipped(Text(_BELOW + words), width)
+    for line in comma_lines("; ".join(filter(None, facts)), width - len(_BELOW)):
+        yield Text(_BELOW + line)
+    if standing.message:
+        yield clipped(Text(_BELOW + standing.message), width)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from mig_manager.cli.kubectl.cluster import GpuNode
 from mig_manager.cli.kubectl.meaning import Meaning
+from mig_manager.cli.kubectl.statuswords import comma_lines
 from mig_manager.daemon.advertised import expected_resources, shapes_wanted
 from mig_manager.errors import MigManagerError
 from mig_manager.layouts.book import resolve
@@ -18,6 +19,9 @@ from mig_manager.layouts.layout import NodeTarget
 from mig_manager.planning.explain import gpu_numbers
 
 _GAP = "   "
+_GIVES = 2
+"""The column that may take several lines on a narrow terminal."""
+_LEAST_GIVES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +96,8 @@ def resources_in_words(resources: Mapping[str, int]) -> str:
     return ", ".join(found) or "nothing"
 
 
-def choice_lines(found: Sequence[Choices], *, wide: bool) -> list[Text]:
-    """For people; nodes that can take the same share a table."""
+def choice_lines(found: Sequence[Choices], *, wide: bool, width: int | None = None) -> list[Text]:
+    """For people; nodes that can take the same share a table. `width`: columns of the terminal, if there is one."""
     groups: dict[object, list[Choices]] = {}
     for each in found:
         remarks = (*(layout.remark for layout in each.layouts), each.remark)
@@ -103,7 +107,7 @@ def choice_lines(found: Sequence[Choices], *, wide: bool) -> list[Text]:
         lines += [Text()] if lines else []
         lines.append(Text(", ".join(each.node.name for each in alike), "bold"))
         if rows := _rows(alike[0], wide=wide):
-            lines += _table(("", "LAYOUT", "GIVES", "FROM", *(("GPUS",) if wide else ())), rows)
+            lines += _table(("", "LAYOUT", "GIVES", "FROM", *(("GPUS",) if wide else ())), rows, width)
         lines += [Text(f"{one.name}: {one.remark}", "yellow") for one in alike[0].layouts if one.remark]
         lines.append(Text(alike[0].remark, "dim"))
     return lines
@@ -122,13 +126,20 @@ def _rows(each: Choices, *, wide: bool) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[Text]:
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[Text]:
     table = [head, *rows]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        Text(_GAP.join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
-        for row in table
-    ]
+    if width is not None and (over := sum(widths) + len(_GAP) * (len(widths) - 1) - width) > 0:
+        widths[_GIVES] = max(_LEAST_GIVES, widths[_GIVES] - over)
+    lines = []
+    for row in table:
+        parts = comma_lines(row[_GIVES], widths[_GIVES])
+        for number, part in enumerate(parts):
+            cells = [cell if number == 0 else "" for cell in row]
+            cells[_GIVES] = part
+            padded = (f"{cell:<{room}}" for cell, room in zip(cells, widths, strict=True))
+            lines.append(Text(_GAP.join(padded).rstrip()))
+    return lines
 
 
 def choice_document(each: Choices) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 from collections.abc import Mapping
 
 from rich.text import Text
@@ -66,3 +68,10 @@ def clipped(line: Text, width: int) -> Text:
         line.truncate(width - 3)
         line.append("...")
     return line
+
+
+def comma_lines(words: str, width: int) -> list[str]:
+    """A list in words on as many lines as it takes, broken behind commas and semicolons only, if they allow it."""
+    whole = re.sub(r"(?<![,;]) ", "\N{NO-BREAK SPACE}", words)
+    lines = textwrap.wrap(whole, width, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]

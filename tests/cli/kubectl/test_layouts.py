@@ -60,6 +60,25 @@ def test_each_layout_comes_with_the_resources_that_result(mig: Mig, fleet: Clust
     assert ended.out.splitlines()[-1] == "layouts: ConfigMap here/layouts"
 
 
+def test_on_a_narrow_terminal_what_a_layout_gives_takes_several_lines(
+    mig: Mig, fleet: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (
+        ("FORCE_COLOR", "1"),
+        ("TERM", "xterm-256color"),
+        ("COLUMNS", "60"),
+        ("NO_COLOR", "1"),
+    ):
+        monkeypatch.setenv(name, value)
+    lines = mig("layouts", "gpu-1").out.splitlines()
+    assert max(map(len, lines)) <= 60
+    at = next(number for number, line in enumerate(lines) if "all-balanced" in line)
+    assert [line.split("   ")[-1].strip() for line in lines[at + 1 : at + 3]] == [
+        "2 x mig-2g.20gb,",
+        "2 x mig-3g.40gb",
+    ]
+
+
 def test_nodes_that_can_take_the_same_share_a_table(mig: Mig, fleet: Cluster) -> None:
     out = mig("layouts").out
     assert "gpu-1, gpu-2\n" in out

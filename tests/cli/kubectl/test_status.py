@@ -120,8 +120,9 @@ def test_a_narrow_terminal_has_below_a_row_what_has_no_room_in_it(
     ]
     below = [line for line in lines if line[0] == " "]
     assert below[0] == "    used: mig-1g.10gb 3/14"
-    assert below[1].startswith("    1 of 3 pods left, 0 of 2 GPUs done; ")
-    assert below[3] == "    EvictionBlocked: Evictions were refused for 300 s: po..."
+    assert below[1] == "    1 of 3 pods left, 0 of 2 GPUs done;"
+    assert below[2].endswith("; cordoned by the run")
+    assert "    EvictionBlocked: Evictions were refused for 300 s: po..." in below
 
 
 def test_gpus_are_done_once_they_have_been_changed(mig: Mig, fleet: Cluster) -> None:
