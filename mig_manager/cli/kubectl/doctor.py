@@ -38,6 +38,7 @@ def doctor(
     from mig_manager.cli.kubectl.checking.snapshot import Verdict
     from mig_manager.cli.kubectl.checking.words import check_documents, check_lines, troubled
     from mig_manager.cli.kubectl.cluster import connect
+    from mig_manager.cli.kubectl.wrapping import limit
     from mig_manager.cli.options import Listing
     from mig_manager.cli.output import Screen, write, write_listing
 
@@ -48,6 +49,7 @@ def doctor(
     elif output in (Format.JSON, Format.YAML):
         write_listing(check_documents(checks), Listing(output))
     else:
-        Screen().lines(check_lines(checks, wide=output is Format.WIDE))
+        screen = Screen()
+        screen.lines(check_lines(checks, wide=output is Format.WIDE, width=limit(screen)))
     if any(each.verdict is Verdict.PROBLEM for each in checks):
         raise typer.Exit(ExitCode.DIFFERS)

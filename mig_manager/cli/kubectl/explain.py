@@ -43,6 +43,7 @@ def explain(
     from mig_manager.cli.kubectl.explaining.diagnosis import diagnose
     from mig_manager.cli.kubectl.explaining.gather import read_scene
     from mig_manager.cli.kubectl.explaining.words import diagnosis_document, diagnosis_lines
+    from mig_manager.cli.kubectl.wrapping import limit
     from mig_manager.cli.options import Listing
     from mig_manager.cli.output import Screen, write, write_listing
 
@@ -54,7 +55,8 @@ def explain(
     elif output in (Format.JSON, Format.YAML):
         write_listing(diagnosis_document(scene, diagnosis), Listing(output))
     else:
-        Screen().lines(diagnosis_lines(scene, diagnosis, wide=output is Format.WIDE))
+        screen = Screen()
+        screen.lines(diagnosis_lines(scene, diagnosis, wide=output is Format.WIDE, width=limit(screen)))
 
 
 def pod_name(words: list[str]) -> str:

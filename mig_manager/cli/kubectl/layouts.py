@@ -46,6 +46,7 @@ def layouts(
     from mig_manager.cli.kubectl.cluster import connect, find_nodes, nobody
     from mig_manager.cli.kubectl.meaning import Meanings
     from mig_manager.cli.kubectl.possible import choice_document, choice_lines
+    from mig_manager.cli.kubectl.wrapping import limit
     from mig_manager.cli.options import Listing
     from mig_manager.cli.output import Screen, complain, write, write_listing
 
@@ -58,8 +59,7 @@ def layouts(
         write_listing({"nodes": [choice_document(each) for each in found]}, Listing(output))
     elif found:
         screen = Screen()
-        width = screen.width if screen.moving else None
-        screen.lines(choice_lines(found, wide=output is Format.WIDE, width=width))
+        screen.lines(choice_lines(found, wide=output is Format.WIDE, width=limit(screen)))
     else:
         complain(nobody(selector))
     if (nodes and not all(each.layouts for each in found)) or (selector and not found):

@@ -10,14 +10,13 @@ from mig_manager.cli.kubectl.durations import age
 from mig_manager.cli.kubectl.standing import Standing
 from mig_manager.cli.kubectl.statuswords import (
     NONE,
-    clipped,
-    comma_lines,
     layout_in_words,
     phase_in_words,
     progress_in_words,
     state_style,
     used_in_words,
 )
+from mig_manager.cli.kubectl.wrapping import clipped, comma_lines
 
 _HEAD = ("NODE", "LAYOUT", "STATE", "SINCE", "PHASE", "USED")
 """The last ones go below the row first."""

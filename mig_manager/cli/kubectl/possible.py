@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mig_manager.cli.kubectl.cluster import GpuNode
 from mig_manager.cli.kubectl.meaning import Meaning
-from mig_manager.cli.kubectl.statuswords import comma_lines
+from mig_manager.cli.kubectl.wrapping import comma_lines
 from mig_manager.daemon.advertised import expected_resources, shapes_wanted
 from mig_manager.errors import MigManagerError
 from mig_manager.layouts.book import resolve

@@ -89,10 +89,10 @@ def _print(shown: Sequence[Standing], output: Format) -> None:
         write_listing({"nodes": [each.document() for each in shown]}, Listing(output))
     elif shown:
         from mig_manager.cli.kubectl.statustable import StatusTable
+        from mig_manager.cli.kubectl.wrapping import limit
 
         screen = Screen()
-        width = screen.width if screen.moving else None
-        screen.lines(StatusTable(wide=output is Format.WIDE, width=width).lines(shown))
+        screen.lines(StatusTable(wide=output is Format.WIDE, width=limit(screen)).lines(shown))
 
 
 def _follow(following: Following, output: Format) -> None:

@@ -11,7 +11,6 @@ from mig_manager.cli.kubectl.narrowtable import narrow_lines
 from mig_manager.cli.kubectl.standing import Standing
 from mig_manager.cli.kubectl.statuswords import (
     NONE,
-    clipped,
     layout_in_words,
     models_in_words,
     phase_in_words,
@@ -19,6 +18,7 @@ from mig_manager.cli.kubectl.statuswords import (
     state_style,
     used_in_words,
 )
+from mig_manager.cli.kubectl.wrapping import clipped
 
 _GAP = "   "
 _LEAST_MESSAGE = 20

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
 from collections.abc import Mapping
-
-from rich.text import Text
 
 from mig_manager.cli.kubectl.standing import Standing, Use
 from mig_manager.daemon.status import State
@@ -60,18 +56,3 @@ def progress_in_words(standing: Standing) -> str:
 def state_style(standing: Standing) -> str:
     """How the state is coloured."""
     return next((style for state, style in _STYLES.items() if state == standing.state), "")
-
-
-def clipped(line: Text, width: int) -> Text:
-    """A line that is no longer than that; dots stand for what is missing."""
-    if line.cell_len > width:
-        line.truncate(width - 3)
-        line.append("...")
-    return line
-
-
-def comma_lines(words: str, width: int) -> list[str]:
-    """A list in words on as many lines as it takes, broken behind commas and semicolons only, if they allow it."""
-    whole = re.sub(r"(?<![,;]) ", "\N{NO-BREAK SPACE}", words)
-    lines = textwrap.wrap(whole, width, break_on_hyphens=False)
-    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]

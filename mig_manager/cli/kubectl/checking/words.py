@@ -9,6 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from mig_manager.cli.kubectl.checking.snapshot import CLUSTER, Check, Verdict
+from mig_manager.cli.kubectl.wrapping import hanging
 
 _STYLES = {
     Verdict.OK: "green",
@@ -18,11 +19,11 @@ _STYLES = {
 }
 
 
-def check_lines(checks: Sequence[Check], *, wide: bool = False) -> Iterator[Text]:
+def check_lines(checks: Sequence[Check], *, wide: bool = False, width: int | None = None) -> Iterator[Text]:
     """For a terminal: a block for the cluster and for each Node, then the sum.
 
     Of several Nodes those that are in order are only named, unless it is to be wide: nobody finds one problem below
-    90 blocks of `ok`.
+    90 blocks of `ok`. `width`: columns of the terminal, if there is one; commands are not broken.
     """
     names = max((len(each.name) for each in checks), default=0)
     verdicts = max(len(verdict) for verdict in Verdict)
@@ -38,8 +39,8 @@ def check_lines(checks: Sequence[Check], *, wide: bool = False) -> Iterator[Text
             yield Text(where, "bold")
         line = Text("  ")
         line.append(f"{check.verdict:<{verdicts}}", _STYLES[check.verdict])
-        line.append(f"  {check.name:<{names}}  {check.found}")
-        yield line
+        line.append(f"  {check.name:<{names}}  ")
+        yield from hanging(line, check.found, width)
         if check.todo and check.verdict is not Verdict.OK:
             yield Text(f"  {'':<{verdicts}}  {'':<{names}}  -> {check.todo}", "green")
     if quiet:

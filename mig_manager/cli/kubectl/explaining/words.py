@@ -10,13 +10,19 @@ from rich.text import Text
 from mig_manager.cli.kubectl.explaining.diagnosis import Diagnosis
 from mig_manager.cli.kubectl.explaining.scene import Scene, listed
 from mig_manager.cli.kubectl.explaining.serving import Remedy
+from mig_manager.cli.kubectl.wrapping import hanging
 from mig_manager.planning.explain import gpu_numbers
 
 _SHOWN_REMEDIES = 3
 
 
-def diagnosis_lines(scene: Scene, diagnosis: Diagnosis, *, wide: bool = False) -> Iterator[Text]:
-    """For a terminal: with the first few of the nodes that could serve, or with all."""
+def diagnosis_lines(
+    scene: Scene, diagnosis: Diagnosis, *, wide: bool = False, width: int | None = None
+) -> Iterator[Text]:
+    """For a terminal: with the first few of the nodes that could serve, or with all.
+
+    `width`: its columns, if there is one; commands are not broken.
+    """
     shown = len(diagnosis.remedies) if wide else _SHOWN_REMEDIES
     yield Text(diagnosis.verdict, "bold")
     if scene.scheduler:
@@ -27,14 +33,14 @@ def diagnosis_lines(scene: Scene, diagnosis: Diagnosis, *, wide: bool = False) -
     for finding in findings:
         if finding.text != diagnosis.verdict:
             doubt = "" if finding.certain else " (not certain)"
-            yield Text(f"- {finding.text}{doubt}")
+            yield from hanging(Text("- "), f"{finding.text}{doubt}", width)
         if finding.todo:
             yield Text(f"    -> {finding.todo}", "green")
     if diagnosis.remedies:
         yield Text()
         yield Text("What would serve it:", "bold")
     for remedy in diagnosis.remedies[:shown]:
-        yield Text(f"- {remedy.node} with layout {remedy.layout}: {_price(remedy)}")
+        yield from hanging(Text("- "), f"{remedy.node} with layout {remedy.layout}: {_price(remedy)}", width)
         for command in remedy.commands:
             yield Text(f"    {command}", "green")
     if diagnosis.unserved:
