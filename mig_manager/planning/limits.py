@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import Literal
@@ -46,19 +46,22 @@ def binding_limits(
     What the GPU holds now is possible, whatever the numbers say (drivers are known to report wrong counts on
     A30), so no limit is lower than what `present` uses.
     """
-    found = [_count_limit(index, profiles, present) for index in range(len(profiles))]
-    for engine in _ENGINES:
-        found.extend(_engine_limit(engine, geometry, profiles, present))
-    return tuple(
-        limit
-        for limit in found
-        if sum(map(mul, limit.uses, asked)) > limit.most and not _disproved(limit, geometry)
-    )
+    found = [
+        *(_count_limit(index, number, profiles, present) for index, number in enumerate(asked)),
+        *(_engine_limit(engine, geometry, profiles, asked, present) for engine in _ENGINES),
+    ]
+    return tuple(limit for limit in found if limit is not None)
 
 
-def _count_limit(index: int, profiles: Sequence[InstanceProfile], present: Sequence[GpuInstance]) -> Limit:
+def _count_limit(
+    index: int, asked: int, profiles: Sequence[InstanceProfile], present: Sequence[GpuInstance]
+) -> Limit | None:
     profile = profiles[index]
+    if asked <= profile.max_instances:
+        return None
     there = sum(same_profile(profile, instance) for instance in present)
+    if asked <= there:
+        return None
     uses = tuple(int(other == index) for other in range(len(profiles)))
     return Limit(f"instances of {profile.name}", max(profile.max_instances, there), uses)
 
@@ -67,29 +70,33 @@ def _engine_limit(
     engine: Engine,
     geometry: GpuGeometry,
     profiles: Sequence[InstanceProfile],
+    asked: Sequence[int],
     present: Sequence[GpuInstance],
-) -> Iterator[Limit]:
+) -> Limit | None:
     """The engines of the whole GPU: what the profile with the most has. Unknown numbers limit nothing."""
-    counts = {profile.profile_id: _engines(profile, engine) for profile in geometry.profiles}
-    known = [count for count in counts.values() if count is not None]
-    if len(known) < len(counts):
-        return
-    there = sum(counts.get(instance.profile_id) or 0 for instance in present)
     uses = tuple(_engines(profile, engine) or 0 for profile in profiles)
-    yield Limit(_WORDS[engine], max([there, *known]), uses, engine)
+    wanted = sum(map(mul, uses, asked))
+    counts = [_engines(profile, engine) for profile in geometry.profiles]
+    known = [count for count in counts if count is not None]
+    if len(known) < len(counts) or wanted <= max(known, default=0):
+        return None
+    by_id = {profile.profile_id: count for profile, count in zip(geometry.profiles, known, strict=True)}
+    there = sum(by_id.get(instance.profile_id, 0) for instance in present)
+    most = max([there, *known])
+    if wanted <= most or _disproved(engine, most, geometry):
+        return None
+    return Limit(_WORDS[engine], most, uses, engine)
 
 
-def _disproved(limit: Limit, geometry: GpuGeometry) -> bool:
+def _disproved(engine: Engine, limit: int, geometry: GpuGeometry) -> bool:
     """Whether plain profiles alone, placed as allowed, can use more engines than the GPU seems to have.
 
     Such numbers do not divide the engines of the GPU among its instances, so they limit nothing. No model of
     the catalogue has them.
     """
-    if limit.engine is None:
-        return False
     plain = [profile for profile in geometry.profiles if not profile.name.suffix]
     runs = sorted(
-        (placement.end, placement.start, _engines(profile, limit.engine) or 0)
+        (placement.end, placement.start, _engines(profile, engine) or 0)
         for profile in plain
         for placement in profile.placements
     )
@@ -99,7 +106,7 @@ def _disproved(limit: Limit, geometry: GpuGeometry) -> bool:
         most[reached + 1 : end + 1] = [most[reached]] * (end - reached)
         reached = end
         most[end] = max(most[end], most[start] + engines)
-    return most[-1] > limit.most
+    return most[-1] > limit
 
 
 def _engines(profile: InstanceProfile, engine: Engine) -> int | None:

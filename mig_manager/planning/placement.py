@@ -29,6 +29,8 @@ _NEW_INSTANCE = -(1 << 24)
 _BUSY_COMPUTE = 1 << 16
 _COMPUTE = 1 << 8
 
+_NOTHING: frozenset[int] = frozenset()
+
 Left = tuple[int, ...]
 """How many devices of each kind are still to be placed, then how much of each limit is still free."""
 
@@ -177,13 +179,14 @@ class Search:
         fixed = sum(placement.mask for placement in floor)
         for index, profile in enumerate(self.profiles):
             kept = {instance.placement: instance for instance in present if same_profile(profile, instance)}
-            for placement in sorted({*profile.placements, *kept}):
-                instance = kept.get(placement)
-                if instance is None and (profile.profile_id, placement) in refused:
+            others = kept.keys() - profile.placements
+            for placement in sorted((*profile.placements, *others)) if others else profile.placements:
+                instance = kept.get(placement) if kept else None
+                if instance is None and refused and (profile.profile_id, placement) in refused:
                     continue
-                if placement.mask & fixed and (instance is None or placement not in floor):
+                if fixed and placement.mask & fixed and (instance is None or placement not in floor):
                     continue
-                yield _Spot(index, placement, instance, floor.get(placement, frozenset()))
+                yield _Spot(index, placement, instance, floor.get(placement, _NOTHING))
 
     def _find_moves(self, spots: Iterable[_Spot]) -> dict[int, list[_Move]]:
         fillings = [list(self._find_fillings(index)) for index in range(len(self.profiles))]

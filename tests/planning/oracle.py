@@ -29,7 +29,7 @@ def slices_of(start: int, size: int) -> set[int]:
 
 def within_limits(geometry: GpuGeometry, names: Sequence[str]) -> bool:
     """Whether the counts and the engines of so many instances are possible."""
-    profiles = {str(profile.name): profile for profile in geometry.profiles}
+    profiles = by_name(geometry)
     for name, count in Counter(names).items():
         if count > profiles[name].max_instances:
             return False
@@ -42,16 +42,31 @@ def within_limits(geometry: GpuGeometry, names: Sequence[str]) -> bool:
     return True
 
 
+_BY_NAME: dict[int, tuple[GpuGeometry, dict[str, InstanceProfile]]] = {}
+
+
+def by_name(geometry: GpuGeometry) -> dict[str, InstanceProfile]:
+    """The profiles of a GPU, spelled out once for each: to hash a whole geometry takes longer than that."""
+    if id(geometry) not in _BY_NAME:
+        _BY_NAME[id(geometry)] = geometry, {str(profile.name): profile for profile in geometry.profiles}
+    return _BY_NAME[id(geometry)][1]
+
+
 def disjoint(places: Sequence[Placement]) -> bool:
-    taken = [slice_ for place in places for slice_ in slices_of(place.start, place.size)]
-    return len(taken) == len(set(taken))
+    taken = 0
+    for place in places:
+        slices = ((1 << place.size) - 1) << place.start
+        if taken & slices:
+            return False
+        taken |= slices
+    return True
 
 
 def placements(geometry: GpuGeometry, names: Sequence[str]) -> Iterator[tuple[tuple[str, Placement], ...]]:
     """All ways to lay GPU instances of these profiles on the GPU."""
     if not within_limits(geometry, names):
         return
-    profiles = {str(profile.name): profile for profile in geometry.profiles}
+    profiles = by_name(geometry)
     counted = sorted(Counter(names).items())
     ways = [list(combinations(profiles[name].placements, count)) for name, count in counted]
     for choice in product(*ways):
@@ -102,7 +117,7 @@ def partitions(items: Sequence[MigProfile]) -> Iterator[list[list[MigProfile]]]:
 
 def layouts(geometry: GpuGeometry, devices: Sequence[MigProfile]) -> set[Layout]:
     """All layouts of a target."""
-    profiles = {str(profile.name): profile for profile in geometry.profiles}
+    profiles = by_name(geometry)
     groupings = set()
     for groups in partitions(devices):
         if all(len({str(device.gpu_instance) for device in group}) == 1 for group in groups):
