@@ -15,8 +15,8 @@ from typing import Any
 
 import websocket
 
-_STARTS_S = 30.0
-_PATIENCE_S = 15.0
+_STARTS_S = 120.0
+_PATIENCE_S = 60.0
 _ADDRESS = re.compile(r"DevTools listening on (ws://\S+)")
 
 

@@ -25,7 +25,7 @@ def pools(draw: st.DrawFn) -> tuple[list[Lease], list[str], list[str]]:
     return used + places, waiting, [slot_name("", number) for number in range(limit)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(pools())
 def test_waiting_nodes_choose_different_slots_and_never_more_than_the_limit_allows(
     pool: tuple[list[Lease], list[str], list[str]],
@@ -44,7 +44,7 @@ def test_waiting_nodes_choose_different_slots_and_never_more_than_the_limit_allo
     assert {node for node, choice in choices.items() if choice} == set(oldest[: len(chosen)])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(pools(), st.data())
 def test_passing_over_the_dead_leaves_the_living_in_their_order(
     pool: tuple[list[Lease], list[str], list[str]], data: st.DataObject

@@ -124,7 +124,7 @@ def planned(target: NodeTarget, inventory: Inventory) -> NodePlan | str:
         return f"{error.reason}: {error.message}"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(nodes())
 def test_what_is_read_back_plans_as_the_original(made: tuple[Inventory, NodeTarget]) -> None:
     inventory, target = made

@@ -22,7 +22,7 @@ from tests.requirements import need, need_dbus, python_with_dbusmock
 SYSTEMD = "/lib/systemd/systemd"
 _NAME = "org.freedesktop.systemd1"
 _MOCK = DBusAddress("/org/freedesktop/systemd1", bus_name=_NAME, interface="org.freedesktop.DBus.Mock")
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 # A namespace of its own keeps it off this machine, and ends with everything in it when the first process does.
 _START = """\
 mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/system

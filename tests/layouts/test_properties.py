@@ -103,7 +103,7 @@ def without_lines(layout: Layout) -> list[LayoutEntry]:
 
 
 @given(books, st.sampled_from([True, False, None]), st.booleans(), st.sampled_from([20, 80, 1000]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_book_written_as_yaml_reads_as_the_same_book(
     book: dict[str, list[LayoutEntry]], flow: bool | None, sort: bool, width: int
 ) -> None:
@@ -116,7 +116,7 @@ def test_a_book_written_as_yaml_reads_as_the_same_book(
 
 
 @given(books, st.data())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_wrong_value_is_found_on_its_line(book: dict[str, list[LayoutEntry]], data: st.DataObject) -> None:
     lines = yaml.safe_dump(as_data(book), default_flow_style=False, allow_unicode=True, width=1000).split(
         "\n"
@@ -215,7 +215,7 @@ def refusal(text: str) -> LayoutFileError | None:
 
 
 @given(damage() | st.text(max_size=300))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_damaged_text_is_read_or_refused_with_line_numbers(text: str) -> None:
     error = refusal(text)
     if error is not None:

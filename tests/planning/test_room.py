@@ -31,7 +31,7 @@ def holding(geometry: GpuGeometry, pairs: tuple[tuple[str, Placement], ...]) -> 
     return state(geometry, [instance(geometry, name, place.start) for name, place in pairs])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.data(), st.sampled_from(sorted(GEOMETRIES)))
 def test_an_arrangement_is_found_exactly_where_there_is_one(data: st.DataObject, name: str) -> None:
     geometry = GEOMETRIES[name]

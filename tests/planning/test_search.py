@@ -148,7 +148,7 @@ def large_cases(draw: st.DrawFn, name: str) -> tuple[tuple[MigProfile, ...], Gpu
 
 @pytest.mark.parametrize("name", ["A100", "H100", "RTX"])
 def test_large_gpus_are_planned_as_well_as_possible(name: str) -> None:
-    @settings(max_examples=250, deadline=None, derandomize=True)
+    @settings(max_examples=250, derandomize=True)
     @given(large_cases(name))
     def run(case: tuple[tuple[MigProfile, ...], GpuState]) -> None:
         devices, gpu = case

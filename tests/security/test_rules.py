@@ -147,7 +147,7 @@ def test_slots_are_had_by_the_rules_for_them_without_a_verb_too_many(tmp_path: P
 def test_kustomize_builds_it(directory: str) -> None:
     need("kubectl", shutil.which("kubectl"))
     built = subprocess.run(
-        ["kubectl", "kustomize", DEPLOY / directory], capture_output=True, text=True, check=True, timeout=30
+        ["kubectl", "kustomize", DEPLOY / directory], capture_output=True, text=True, check=True, timeout=120
     )
     assert built.stdout.count("kind: Namespace\n") == 0
     assert "mig-manager" in built.stdout

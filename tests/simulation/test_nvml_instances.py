@@ -151,7 +151,7 @@ def test_media_engines_run_out(tmp_path: Path) -> None:
         assert pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity(device, _id(device, "2g.12gb")) == 1
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     model=st.sampled_from([A100, "A30", "H100-80GB-HBM3", "B200", RTX]),
     steps=st.lists(st.tuples(st.integers(0, 10), st.integers(-1, 7)), max_size=14),

@@ -35,7 +35,7 @@ from mig_manager.planning.state import Inventory
 from mig_manager.simulation.examples import layout_file
 from mig_manager.simulation.world import CONFIG_KEY, CONFIG_MAP, NAMESPACE
 
-_EVENT_S = 5.0
+_EVENT_S = 30.0
 _MIXED = "mixed"
 _UUID = len("MIG-12345678")
 

@@ -145,7 +145,7 @@ def truths(draw: st.DrawFn) -> Truth:
     return Truth(inventory, after, held)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(truths())
 def test_who_loses_a_device_is_named_and_who_goes_for_certain_loses_one(truth: Truth) -> None:
     offered = resources_of(truth.inventory, "mixed")
