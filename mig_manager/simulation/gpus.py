@@ -216,7 +216,7 @@ class SimulatedGpus:
             if state["logging"]:
                 for gpu in wanted:
                     seconds = time.monotonic() - began
-                    append(self._calls, CallRecord("reset", gpu, code, True, seconds, os.getpid()))
+                    append(str(self._calls), CallRecord("reset", gpu, code, True, seconds, os.getpid()))
 
     def unload_driver(self, *, force: bool = False) -> None:
         """Unload the kernel module; `force`: also from under its users, who then find the GPUs lost.

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -99,6 +99,7 @@ class Library:
 
     def __init__(self, store: StateFile[NodeState]) -> None:
         self._store = store
+        self._calls = f"{store.path}.calls"
         self._version = store.read()["library"]
         self._users_lock = threading.Lock()
         self._handles_lock = threading.Lock()
@@ -137,7 +138,7 @@ class Library:
         began = time.monotonic()
         code = self._run(state, function, key, gpu, arguments)
         append(
-            Path(f"{self._store.path}.calls"),
+            self._calls,
             CallRecord(function.name, gpu, code, function.changes, time.monotonic() - began, os.getpid()),
         )
         return code
@@ -171,12 +172,12 @@ class Library:
     @contextmanager
     def _busy(self, gpu: int | None, seconds: float, fault: Fault) -> Iterator[None]:
         """The time a call takes. Calls on one GPU wait for each other, those on different GPUs overlap."""
-        with ExitStack() as stack:
-            if seconds > 0 or fault.gate:
-                if gpu is not None:
-                    stack.enter_context(self._store.hold(f"gpu{gpu}"))
-                pass_through(self._store, fault)
-                time.sleep(seconds)
+        if seconds <= 0 and not fault.gate:
+            yield
+            return
+        with nullcontext() if gpu is None else self._store.hold(f"gpu{gpu}"):
+            pass_through(self._store, fault)
+            time.sleep(seconds)
             yield
 
     def _act(self, function: Function, key: Key | None, arguments: tuple[Any, ...]) -> int:

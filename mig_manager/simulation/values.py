@@ -11,6 +11,7 @@ Key = tuple[str, str]
 """Namespace (empty for kinds without) and name."""
 
 Json = TypeVar("Json")
+_NESTED = frozenset({dict, list})
 
 
 def key_of(obj: Object) -> Key:
@@ -21,10 +22,11 @@ def key_of(obj: Object) -> Key:
 def copy_json(value: Json) -> Json:
     """A deep copy of JSON."""
     copy: Any = value
-    if isinstance(value, dict):
-        copy = {key: copy_json(each) for key, each in value.items()}
-    elif isinstance(value, list):
-        copy = [copy_json(each) for each in value]
+    kind = type(value)
+    if kind is dict:
+        copy = {key: copy_json(each) if type(each) in _NESTED else each for key, each in copy.items()}
+    elif kind is list:
+        copy = [copy_json(each) if type(each) in _NESTED else each for each in copy]
     return cast(Json, copy)
 
 

@@ -35,6 +35,8 @@ class DaemonSets:
         self._recorder = Recorder(store, "daemonset-controller")
         self._wake = Wake(loop, self._run, delay=delay)
         self._failed: set[str] = set()
+        self._revisions: dict[tuple[str, int | None], str] = {}
+        """By uid and generation."""
 
     def changed(self, change: Change) -> None:
         """Something changed in the store. In the loop."""
@@ -54,7 +56,7 @@ class DaemonSets:
         by_node: dict[str, list[Object]] = defaultdict(list)
         for pod in pods:
             by_node[_node_of(pod)].append(pod)
-        revision = template_hash(daemon_set["spec"]["template"])
+        revision = self._revision_of(daemon_set)
         wanted = ready = updated = misplaced = current = 0
         for node in nodes:
             held = by_node.pop(node["metadata"]["name"], [])
@@ -88,6 +90,12 @@ class DaemonSets:
             "updatedNumberScheduled": updated,
         }
         set_status(self._store, DAEMON_SETS, daemon_set, status)
+
+    def _revision_of(self, daemon_set: Object) -> str:
+        key = daemon_set["metadata"]["uid"], daemon_set["metadata"].get("generation")
+        if key not in self._revisions:
+            self._revisions[key] = template_hash(daemon_set["spec"]["template"])
+        return self._revisions[key]
 
     def _replace(self, daemon_set: Object, pods: list[Object], revision: str) -> None:
         """Delete what failed, after a wait, and what an older template made, at once."""

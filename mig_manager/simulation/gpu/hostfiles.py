@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from mig_manager.simulation.gpu.state import ClientState, GpuDeviceState, NodeState
@@ -42,18 +43,17 @@ def render(state: NodeState) -> None:
     directory = state["options"]["host_files"]
     if not directory:
         return
-    root = Path(directory)
     # Most changes are sessions that open and close, which show nowhere.
     module = [state["loaded"], state["driver"], state["boot_id"]]
     shown = json.dumps([state["clients"], state["gpus"], state["options"], *module])
     version = hashlib.sha256(shown.encode()).hexdigest()
     known: dict[str, str] = {}
-    manifest = root / _MANIFEST
-    if manifest.exists():
-        seen, _, text = manifest.read_text().partition("\n")
-        if seen == version:
+    manifest = f"{directory}/{_MANIFEST}"
+    with suppress(FileNotFoundError), open(manifest, encoding="utf-8") as file:
+        if file.readline() == f"{version}\n":
             return
-        known = json.loads(text)
+        known = json.load(file)
+    root = Path(directory)
     wanted = dict(_files(state, root))
     gone = known.keys() - wanted.keys()
     for path in gone:
@@ -64,24 +64,29 @@ def render(state: NodeState) -> None:
             (root / path).unlink(missing_ok=True)
     for path, content in wanted.items():
         if known.get(path) != content:
-            _write(root / path, content)
+            _write(f"{directory}/{path}", content)
     _prune(root, gone, wanted)
-    table = root / "proc/driver/nvidia-caps/mig-minors"
-    if not table.exists():
+    table = f"{directory}/proc/driver/nvidia-caps/mig-minors"
+    if not os.path.exists(table):
         _write(table, f"={_mig_minors(state)}")
-    manifest.write_text(f"{version}\n{json.dumps(wanted)}")
+    with open(manifest, "w", encoding="utf-8") as file:
+        file.write(f"{version}\n{json.dumps(wanted)}")
 
 
-def _write(path: Path, content: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write(path: str, content: str) -> None:
+    directory, name = os.path.split(path)
+    if not os.path.isdir(directory):
+        os.makedirs(directory, exist_ok=True)
     kind, text = content[0], content[1:]
     # A reader must never see half a file.
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)  # of a writer that was killed
+    new = f"{directory}/.{name}.new"
+    with suppress(FileNotFoundError):  # of a writer that was killed
+        os.unlink(new)
     if kind == "@":
-        new.symlink_to(text)
+        os.symlink(text, new)
     else:
-        new.write_text(text)
+        with open(new, "w", encoding="utf-8") as file:
+            file.write(text)
     os.replace(new, path)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -23,13 +23,18 @@ class CallRecord:
     pid: int
 
 
-def append(path: Path, record: CallRecord) -> None:
+def append(path: str, record: CallRecord) -> None:
     """Add a line."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        os.write(file, json.dumps(astuple(record)).encode() + b"\n")
+        os.write(file, _line(record))
     finally:
         os.close(file)
+
+
+def _line(record: CallRecord) -> bytes:
+    fields = [record.function, record.gpu, record.code, record.changes, record.seconds, record.pid]
+    return json.dumps(fields).encode() + b"\n"
 
 
 def read(path: Path) -> list[CallRecord]:
