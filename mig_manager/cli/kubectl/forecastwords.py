@@ -9,6 +9,7 @@ from rich.text import Text
 from mig_manager.cli.documents import Document, plan_document, refusal_document
 from mig_manager.cli.kubectl.departures import Certainty, Departure
 from mig_manager.cli.kubectl.forecast import Forecast, NoForecast
+from mig_manager.cli.kubectl.wrapping import clipped
 from mig_manager.cli.render import Look
 from mig_manager.cli.words import gist, plan_lines
 from mig_manager.errors import MigManagerError
@@ -16,8 +17,8 @@ from mig_manager.errors import MigManagerError
 _SHOWN_PODS = 30
 
 
-def forecast_table(found: Sequence[Forecast | NoForecast]) -> list[Text]:
-    """A line a node."""
+def forecast_table(found: Sequence[Forecast | NoForecast], columns: int | None) -> list[Text]:
+    """A line a node; why a node cannot take the layout is clipped to the columns of the terminal, if there is one."""
     width = max(len("NODE"), *(len(one.node) for one in found))
     lines = [
         Text(f"{'NODE':<{width}}  FITS  GPUS  KEEP  DESTROY  CREATE  RESET  EVICT       HELD UP BY", "bold")
@@ -27,6 +28,7 @@ def forecast_table(found: Sequence[Forecast | NoForecast]) -> list[Text]:
         if isinstance(one, NoForecast):
             line.append(f"{'no':<4}  ", "red")
             line.append(_why(one))
+            line = line if columns is None else clipped(line, columns)
         else:
             line.append(f"{'yes':<4}  ", "green")
             line.append(_cells(one))

@@ -157,6 +157,7 @@ def _fits(one: Forecast | NoForecast) -> bool:
 def _print(found: Sequence[Forecast | NoForecast], layout: str, output: Format) -> None:
     from mig_manager.cli.kubectl.forecast import Forecast, NoForecast
     from mig_manager.cli.kubectl.forecastwords import forecast_document, forecast_lines, forecast_table
+    from mig_manager.cli.kubectl.wrapping import limit
     from mig_manager.cli.options import Listing
     from mig_manager.cli.output import Screen, write, write_listing
 
@@ -173,7 +174,7 @@ def _print(found: Sequence[Forecast | NoForecast], layout: str, output: Format) 
     screen = Screen()
     several = len(found) > 1
     if several:
-        screen.lines([*forecast_table(found), Text()])
+        screen.lines([*forecast_table(found, limit(screen)), Text()])
     _complain(found)
     told: dict[str, list[str]] = {}
     for one in found:
