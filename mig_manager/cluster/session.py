@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -22,6 +23,11 @@ def unusable() -> tuple[type[Exception], ...]:
     from kubernetes.config import ConfigException
 
     return (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError, yaml.YAMLError)
+
+
+def usual_kubeconfig() -> str:
+    """Where kubectl looks; the official client would keep to what KUBECONFIG was when it was loaded."""
+    return os.environ.get("KUBECONFIG") or "~/.kube/config"
 
 
 class Credentials(Protocol):
@@ -66,7 +72,7 @@ class Kubeconfig:
         from kubernetes.config.kube_config import load_kube_config
 
         load_kube_config(  # type: ignore[no-untyped-call]
-            None if self.file is None else str(self.file),
+            usual_kubeconfig() if self.file is None else str(self.file),
             context=self.context,
             client_configuration=configuration,
             persist_config=False,

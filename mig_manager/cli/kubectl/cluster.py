@@ -13,7 +13,7 @@ from mig_manager.cluster.client import SERVICE_ACCOUNT, Api, collection_path
 from mig_manager.cluster.objects import JsonObject, Node, Pod
 from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.resources import advertised
-from mig_manager.cluster.session import Kubeconfig, ServiceAccount, unusable
+from mig_manager.cluster.session import Kubeconfig, ServiceAccount, unusable, usual_kubeconfig
 from mig_manager.daemon.journal import JOURNAL_ANNOTATION
 from mig_manager.daemon.status import (
     CONFIG_LABEL,
@@ -113,7 +113,7 @@ def connect(kubeconfig: Path | None, context: str | None) -> Api:
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import list_kube_config_contexts
 
-    file = None if kubeconfig is None else str(kubeconfig)
+    file = usual_kubeconfig() if kubeconfig is None else str(kubeconfig)
     if kubeconfig is not None and not kubeconfig.exists():
         raise InputError(f"there is no kubeconfig {kubeconfig}")
     try:
@@ -140,7 +140,7 @@ def namespace_of(kubeconfig: Path | None, context: str | None) -> str:
     from kubernetes.config import ConfigException
     from kubernetes.config.kube_config import list_kube_config_contexts
 
-    file = None if kubeconfig is None else str(kubeconfig)
+    file = usual_kubeconfig() if kubeconfig is None else str(kubeconfig)
     try:
         contexts, current = list_kube_config_contexts(file)  # type: ignore[no-untyped-call]
     except ConfigException:
