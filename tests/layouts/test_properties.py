@@ -67,7 +67,7 @@ names = st.one_of(
         ["on", "off", "y", "no", "1", "0x1F", "null", "~", "<<", "=", "1e3", "2001-01-01", "a: b", "- x"]
     ),
     st.text(
-        st.characters(codec="utf-8", exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cn"]),
+        st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cn"]),
         min_size=1,
         max_size=40,
     ),
