@@ -84,7 +84,7 @@ def _choices(
     *,
     alone: bool,
 ) -> list[list[Placement | None]]:
-    """Where each new compute instance may lie: where the plan says if the device allows that, else anywhere.
+    """Where each new compute instance may lie: where the plan says if the device allows that, or else anywhere.
 
     None leaves it to the device: right for one that has the GPU instance to itself, and all that can be done where
     the driver lists no places.
@@ -94,7 +94,9 @@ def _choices(
     choices: list[list[Placement | None]] = []
     for profile, new in zip(profiles, wanted, strict=True):
         allowed = instance.compute_placements(profile_id, profile.id)
-        choices.append([new.placement] if new.placement in allowed else list(allowed) or [None])
+        elsewhere = [place for place in allowed if place != new.placement]
+        planned = [new.placement] if new.placement in allowed else []
+        choices.append([*planned, *elsewhere] or [None])
     return choices
 
 

@@ -205,7 +205,7 @@ def _as_offered(plan: GpuPlan, now: Inventory) -> GpuPlan:
     """The plan without the places of compute instances that the device turned out not to offer.
 
     NVML lists those only for a GPU instance that exists, so a plan for a new one takes the usual ones. Where
-    the device has others, the worker has chosen among them.
+    the device has others, the worker has chosen among them, for all compute instances of that GPU instance.
     """
     state = _by_uuid(now).get(plan.gpu.uuid)
     if state is None or state.geometry is None:
@@ -217,13 +217,9 @@ def _as_offered(plan: GpuPlan, now: Inventory) -> GpuPlan:
     }
 
     def offered(new: NewInstance) -> NewInstance:
-        compute = tuple(
-            each
-            if each.placement in offers.get((new.profile_id, each.slices), ())
-            else replace(each, placement=None)
-            for each in new.compute
-        )
-        return replace(new, compute=compute)
+        if all(each.placement in offers.get((new.profile_id, each.slices), ()) for each in new.compute):
+            return new
+        return replace(new, compute=tuple(replace(each, placement=None) for each in new.compute))
 
     return replace(plan, create=tuple(offered(new) for new in plan.create))
 

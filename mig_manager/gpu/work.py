@@ -34,8 +34,8 @@ class WorkerOptions:
     call_timeout_s: float = 60.0
     """How long one NVML call may take; a longer one counts as hung."""
     request_timeout_s: float = 600.0
-    """How long a whole request may take: sixteen GPUs of seven instances, on a driver that takes its calls one by one
-    and a second or two for each."""
+    """How long a whole request may take: sixteen GPUs of seven instances, on a driver that takes its calls one by
+    one and a second or two for each."""
     linger_s: float = 0.0
     """How long an NVML session outlives a request that only reads. Nobody can reset a GPU meanwhile."""
 

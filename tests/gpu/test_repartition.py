@@ -382,15 +382,30 @@ def test_a_call_that_lacks_permission_says_what_is_missing(make_node: MakeNode) 
 def test_compute_instances_go_where_the_device_offers_places_for_them(make_node: MakeNode) -> None:
     model = find_model("H100-80GB-HBM3")
     assert model.geometry is not None
-    odd = (ComputeProfile(0, 1, 2, (Placement(0, 1), Placement(2, 1))),)
+    apart = ComputeProfile(0, 1, 2, (Placement(0, 1), Placement(2, 1)))
+    end_to_end = ComputeProfile(2, 3, 2, (Placement(0, 3), Placement(3, 3)))
+    odd = {"3g.40gb": apart, "7g.80gb": end_to_end}
     profiles = tuple(
-        replace(each, compute=odd + each.compute[1:]) if str(each.name) == "3g.40gb" else each
+        replace(
+            each,
+            compute=tuple(
+                odd[str(each.name)] if inner.profile_id == odd[str(each.name)].profile_id else inner
+                for inner in each.compute
+            ),
+        )
+        if str(each.name) in odd
+        else each
         for each in model.geometry.profiles
     )
     node = make_node([replace(model, geometry=replace(model.geometry, profiles=profiles))])
     after = node.apply("1c.3g.40gb 1c.3g.40gb")
     assert shapes(after) == ["3g.40gb@0[1c@0,1c@2]"]
     assert not plan_node(node.target("1c.3g.40gb 1c.3g.40gb", inventory=after), after).changes
+    after = node.apply("3c.7g.80gb 3c.7g.80gb 1c.7g.80gb")
+    assert shapes(after)[0].startswith("7g.80gb@0["), (
+        "the usual place of the small one is taken, and another is free"
+    )
+    assert sorted(c.slices for c in after.gpus[0].instances[0].compute) == [1, 3, 3]
 
 
 def unlike_the_catalogue(**changes: Mapping[str, object]) -> GpuModel:
