@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 _BRANDS = ("nvidia", "tesla")
 
 
+@lru_cache(maxsize=1024)
 def model_words(name: str) -> tuple[str, ...]:
     """The words of a product name in lower case, without the brand: `a100`, `sxm4`, `80gb`."""
     words = re.findall(r"[a-z0-9]+", name.lower())

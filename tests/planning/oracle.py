@@ -67,12 +67,24 @@ def placements(geometry: GpuGeometry, names: Sequence[str]) -> Iterator[tuple[tu
     if not within_limits(geometry, names):
         return
     profiles = by_name(geometry)
-    counted = sorted(Counter(names).items())
-    ways = [list(combinations(profiles[name].placements, count)) for name, count in counted]
-    for choice in product(*ways):
-        pairs = [(name, place) for (name, _), places in zip(counted, choice, strict=True) for place in places]
-        if disjoint([place for _, place in pairs]):
-            yield tuple(pairs)
+    ways = [
+        [
+            (tuple((name, place) for place in places), places)
+            for places in combinations(profiles[name].placements, count)
+            if disjoint(places)
+        ]
+        for name, count in sorted(Counter(names).items())
+    ]
+    # One kind after the other: what overlaps already is tried with no further kind.
+    found: list[tuple[tuple[tuple[str, Placement], ...], tuple[Placement, ...]]] = [((), ())]
+    for of_kind in ways:
+        found = [
+            ((*pairs, *more), (*taken, *places))
+            for pairs, taken in found
+            for more, places in of_kind
+            if disjoint((*taken, *places))
+        ]
+    yield from (pairs for pairs, _ in found)
 
 
 def reachable(geometry: GpuGeometry, most: int = 16) -> Iterator[tuple[tuple[str, Placement], ...]]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes import client, config
-from kubernetes.client.exceptions import ApiException
 
+from mig_manager.cluster.client import Api, collection_path
+from mig_manager.cluster.refusal import ApiError
 from mig_manager.layouts.book import resolve
 from mig_manager.layouts.layout import GpuIdentity
 from mig_manager.layouts.schema import parse_layouts
@@ -79,11 +79,6 @@ def ready_pods(cluster: SimulatedCluster, app: str) -> list[Object]:
         for each in with_app(cluster, app)
         if is_ready(each) and "deletionTimestamp" not in each["metadata"]
     ]
-
-
-def core_api(cluster: SimulatedCluster) -> Any:
-    untyped: Any = config
-    return client.CoreV1Api(untyped.new_client_from_config(str(cluster.kubeconfig)))
 
 
 # The scheduler
@@ -258,42 +253,40 @@ def test_a_deployment_scales_changes_its_template_and_goes_with_its_pods(cluster
 # Through the API
 
 
-def test_the_official_client_can_label_cordon_and_evict(cluster: SimulatedCluster) -> None:
+def test_a_client_can_cordon_scale_and_evict(cluster: SimulatedCluster) -> None:
     cluster.store.create(DEPLOYMENTS, deployment("infer", 1, pod_spec("x", {SMALL: 1})))
     cluster.store.create(POD_DISRUPTION_BUDGETS, disruption_budget("infer", "infer", minAvailable=1))
     cluster.wait_for(lambda: ready_pods(cluster, "infer"), "a replica")
     name = ready_pods(cluster, "infer")[0]["metadata"]["name"]
-    api = core_api(cluster)
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "ml"}}
+    path = f"{collection_path('pods', namespace='ml')}/{name}/eviction"
+    with Api.connect(cluster.kubeconfig) as api:
+        cordoned = api.patch(f"/api/v1/nodes/{cluster.node}", {"spec": {"unschedulable": True}})
+        assert cordoned["spec"]["unschedulable"]
+        assert cordoned["status"]["allocatable"][SMALL] == "2"
+        with pytest.raises(ApiError) as refused:
+            api.create(path, eviction)
+        assert refused.value.status == 429
 
-    api.patch_node(cluster.node, {"spec": {"unschedulable": True}})
-    node = api.read_node(cluster.node)
-    assert node.spec.unschedulable
-    assert node.status.allocatable[SMALL] == "2"
-    eviction = client.V1Eviction(metadata=client.V1ObjectMeta(name=name, namespace="ml"))
-    with pytest.raises(ApiException) as refused:
-        api.create_namespaced_pod_eviction(name, "ml", eviction)
-    assert refused.value.status == 429
-
-    scale = {"spec": {"replicas": 2}}
-    api.patch_node(cluster.node, {"spec": {"unschedulable": None}})
-    client.AppsV1Api(api.api_client).patch_namespaced_deployment("infer", "ml", scale)
-    cluster.wait_for(lambda: len(ready_pods(cluster, "infer")) == 2, "two replicas")
-    cluster.wait_for(
-        lambda: cluster.store.list(POD_DISRUPTION_BUDGETS)[0][0]["status"]["disruptionsAllowed"] == 1, "room"
-    )
-    api.create_namespaced_pod_eviction(name, "ml", eviction)
+        api.patch(f"/api/v1/nodes/{cluster.node}", {"spec": {"unschedulable": None}})
+        infer = f"{collection_path('deployments', namespace='ml', group='apps/v1')}/infer"
+        api.patch(infer, {"spec": {"replicas": 2}})
+        cluster.wait_for(lambda: len(ready_pods(cluster, "infer")) == 2, "two replicas")
+        cluster.wait_for(
+            lambda: cluster.store.list(POD_DISRUPTION_BUDGETS)[0][0]["status"]["disruptionsAllowed"] == 1,
+            "room",
+        )
+        api.create(path, eviction)
     cluster.wait_for(lambda: find(cluster, name) is None, "evicted")
-    api.api_client.close()
 
 
 def test_node_status_names_what_kubectl_shows(cluster: SimulatedCluster) -> None:
-    api = core_api(cluster)
-    node = api.read_node(cluster.node)
-    assert node.metadata.labels["kubernetes.io/hostname"] == cluster.node
-    assert node.status.node_info.boot_id == cluster.gpus.boot_id
-    assert {each.type: each.address for each in node.status.addresses}["Hostname"] == cluster.node
-    assert node.status.capacity["pods"] == "110"
-    api.api_client.close()
+    node = cluster.node_object()
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == cluster.node
+    assert node["status"]["nodeInfo"]["bootID"] == cluster.gpus.boot_id
+    addresses = {each["type"]: each["address"] for each in node["status"]["addresses"]}
+    assert addresses["Hostname"] == cluster.node
+    assert node["status"]["capacity"]["pods"] == "110"
 
 
 # The world as a whole
