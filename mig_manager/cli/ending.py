@@ -13,6 +13,7 @@ import typer
 
 from mig_manager.cli.errors import ExitCode, InputError, exit_code, told
 from mig_manager.cli.output import complain
+from mig_manager.cli.program import built
 from mig_manager.errors import MigManagerError
 
 _CHOICE = re.compile("'(?P<found>[^']*)' is not one of (?P<allowed>'.*')")
@@ -21,7 +22,8 @@ _CHOICE = re.compile("'(?P<found>[^']*)' is not one of (?P<allowed>'.*')")
 def run_command(app: typer.Typer, program: str, arguments: Sequence[str]) -> int:
     """Run one command and give its exit code; whatever goes wrong is one message on stderr."""
     try:
-        code = app(args=list(arguments) or ["--help"], prog_name=program, standalone_mode=False)
+        run = built(app, arguments[0] if arguments else None)
+        code = run(args=list(arguments) or ["--help"], prog_name=program, standalone_mode=False)
     except typer.TyperException as error:
         complain(f"error: {_in_words(error)}")
         context = getattr(error, "ctx", None)

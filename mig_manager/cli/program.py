@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from copy import copy
+from functools import cache
 from types import ModuleType
 from typing import Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand
+from typer.main import get_command
 
 from mig_manager import __version__
 from mig_manager.cli.output import write
@@ -67,3 +70,11 @@ def new_app(name: str, *, about: str, epilog: str, commands: Iterable[ModuleType
         """Options that stand before the command."""
 
     return app
+
+
+@cache
+def built(app: typer.Typer, command: str | None) -> Callable[..., Any]:
+    """A program ready to be called. Where that is one of its commands, with no other: each takes a while to build."""
+    only = copy(app)
+    only.registered_commands = [each for each in app.registered_commands if each.name == command]
+    return get_command(only if only.registered_commands else app)
