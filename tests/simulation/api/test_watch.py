@@ -106,9 +106,8 @@ def test_bookmarks_tell_how_far_a_quiet_watch_is(store: MemoryStore) -> None:
         version = http.made(NODES, node("a"))["metadata"]["resourceVersion"]
         with http.stream(f"{_WATCH}&allowWatchBookmarks=true&resourceVersion={version}") as events:
             later = http.made(MAPS, config_map("m"))["metadata"]["resourceVersion"]
-            seen = {event["object"]["metadata"]["resourceVersion"] for event in islice(events, 3)}
-        assert seen <= {version, later}
-        assert later in seen
+            seen = (event["object"]["metadata"]["resourceVersion"] for event in events)
+            assert next(each for each in seen if each != version) == later
 
 
 def test_a_watch_ends_when_its_time_is_up(http: Http) -> None:
@@ -140,7 +139,7 @@ def test_open_watches_go_wrong_on_request(
 ) -> None:
     http.made(NODES, node("a"))
     answer = urllib3.PoolManager(retries=False).request(
-        "GET", server.url + _WATCH, preload_content=False, timeout=urllib3.Timeout(read=0.5)
+        "GET", server.url + _WATCH, preload_content=False, timeout=urllib3.Timeout(read=1.5)
     )
     chunks = answer.stream()
     assert b"ADDED" in next(chunks)
