@@ -102,6 +102,20 @@ class Journal:
             ),
         )
 
+    def rest(self, inventory: Inventory | None, *, uncordon: bool) -> Journal | None:
+        """What is still to be put back at the end of a run; None: nothing.
+
+        `inventory`: the GPUs as they are then; None where nobody could read them.
+        """
+        if self.operands or (self.cordoned and not uncordon):
+            return self
+        if inventory is None:
+            return self  # Nobody knows what an earlier process has left on the GPUs.
+        if not self.services:
+            return None
+        # Pods may come back without them. The GPUs are done with, however they are now.
+        return replace(self, cordoned=False, gpus=gpus_before(inventory))
+
 
 def _state_before(now: GpuState, kept: Mapping[str, Any]) -> GpuState:
     instances = tuple(

@@ -15,10 +15,10 @@ from mig_manager.cluster.refusal import ApiError
 from mig_manager.cluster.taints import without_taint
 from mig_manager.cluster.wait import Deadline
 from mig_manager.daemon.before import Before
+from mig_manager.daemon.endings import tell_end
 from mig_manager.daemon.gpus import facts_in, gpu_facts, gpus_annotation
-from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal, gpus_before
+from mig_manager.daemon.journal import JOURNAL_ANNOTATION, Journal
 from mig_manager.daemon.status import (
-    CONFIG_LABEL,
     GPUS_ANNOTATION,
     STATE_LABEL,
     STATUS_ANNOTATION,
@@ -32,7 +32,7 @@ from mig_manager.daemon.status import (
     now,
 )
 from mig_manager.daemon.wish import Wish
-from mig_manager.daemon.words import plan_in_words, span
+from mig_manager.daemon.words import plan_in_words
 from mig_manager.errors import Reason
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
@@ -264,7 +264,7 @@ class Report:
             outcome = replace(outcome, message=fitting(outcome.message))
         self._forget_what_never_was()
         journal = self.journal
-        rest = self._rest(inventory, uncordon)
+        rest = None if journal is None else journal.rest(inventory, uncordon=uncordon)
         unfinished = rest is not None
         if unfinished and outcome.message is not None:
             note = _PAUSED if uncordon else _CORDONED
@@ -293,25 +293,23 @@ class Report:
             _state_alone(state) | undone,
         )
         self.phase = outcome.phase
-        self._tell(outcome, retry, uncordoned=undone.unschedulable is False, let_go=let_go)
+        tell_end(
+            self.event,
+            self.wish.layout or "no layout",
+            outcome,
+            held_back=self.held_back is not None,
+            let_go=let_go,
+            changed=bool(self._told),
+            uncordoned=undone.unschedulable is False,
+            after_s=time.monotonic() - self._began,
+            retry=retry,
+        )
 
     def _forget_what_never_was(self) -> None:
         """A journal that the Node has never had was refused, and with it the cordon that it speaks of."""
         if self.journal is not None and not self._journalled:
             self.node = self._client.get(deadline=self._deadline())
             self.journal = Journal.from_annotations(self.node.meta.annotations)
-
-    def _rest(self, inventory: Inventory | None, uncordon: bool) -> Journal | None:
-        """What is still to be put back; None: nothing."""
-        journal = self.journal
-        if journal is None or journal.operands or (journal.cordoned and not uncordon):
-            return journal
-        if inventory is None:
-            return journal  # Nobody knows what an earlier process has left on the GPUs.
-        if not journal.services:
-            return None
-        # Pods may come back without them. The GPUs are done with, however they are now.
-        return replace(journal, cordoned=False, gpus=gpus_before(inventory))
 
     def _patch(self, change: NodeChange) -> None:
         self.node = self._client.patch(change, deadline=self._deadline(), uid=self.node.meta.uid)
@@ -329,31 +327,6 @@ class Report:
             else:
                 return
         self._patch(smallest)
-
-    def _tell(self, outcome: Outcome, retry: str | None, *, uncordoned: bool, let_go: bool) -> None:
-        layout = self.wish.layout or "no layout"
-        if self.held_back:
-            logger.warning("{}: {}", layout, outcome.message)
-            self.event("EditNotApplied", f"{layout}: {outcome.message}", warning=True)
-            return
-        if outcome.reason is None:
-            words = "applied" if self._told else "nothing had to change"
-            cordon = ", and the node uncordoned" if uncordoned else ""
-            logger.success("{}: {}{}, after {}", layout, words, cordon, span(time.monotonic() - self._began))
-            self.event("Applied", f"{layout}: the GPUs are as the layout says")
-            return
-        if let_go:
-            words = f"The label {CONFIG_LABEL} is gone; everything was put back."
-            logger.info("{}", words)
-            self.event("LabelRemoved", words)
-            return
-        cordon = " The node is uncordoned." if uncordoned else ""
-        words = f"{layout}: {outcome.message}"
-        if retry is not None:
-            words += f" Next attempt at {retry}."
-        # Every run's end is told, also where many end alike.
-        logger.bind(fold=False).error("{} in phase {}: {}{}", outcome.reason, outcome.phase, words, cordon)
-        self.event(outcome.reason, words, warning=True)
 
     def _says_so_already(self, outcome: Outcome, facts: dict[str, str]) -> bool:
         annotations = self.node.meta.annotations
