@@ -6,7 +6,7 @@ mode is set: `Device.refresh` looks it up again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable
 from ctypes import byref, c_uint
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 
 _KNOWN_GPU_PROFILES = int(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT)
 _KNOWN_COMPUTE_PROFILES = int(pynvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+_LACKING = (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND)
+"""What the GPU or the driver lacks."""
 _CREATE = "nvmlDeviceCreateGpuInstanceWithPlacement"
 _MOST_GPU_INSTANCES = 32
 """A GPU has at most 15. Wider than the profile's instanceCount, which is wrong on A30."""
@@ -179,7 +181,7 @@ class Device:
 
     def ask(self, function: str, *args: object) -> Any:
         """Call a function whose first argument is this GPU; None where the GPU or the driver lacks it."""
-        return _ask(self, self._handle, function, args)
+        return _ask(self, self._handle, function, args, _LACKING)
 
     def ask_once(self, function: str) -> Any:
         """As `ask`, for what cannot change while a session is open."""
@@ -195,8 +197,8 @@ class MigDevice:
     uuid: str
 
     def ask(self, function: str, *args: object) -> Any:
-        """As Device.ask, on this MIG device."""
-        return _ask(self.parent, self.handle, function, args)
+        """As Device.ask, on this MIG device; None also where it has gone meanwhile."""
+        return _ask(self.parent, self.handle, function, args, codes.NO_SUCH_THING)
 
 
 class Instance:
@@ -303,10 +305,12 @@ def _info(info: Any) -> InstanceInfo:
     return InstanceInfo(int(info.id), int(info.profileId), placement)
 
 
-def _ask(device: Device, handle: Any, function: str, args: tuple[object, ...]) -> Any:
+def _ask(
+    device: Device, handle: Any, function: str, args: tuple[object, ...], absent: Collection[int]
+) -> Any:
     try:
         return denied_twice(partial(device.call, function, handle, *args))
     except NvmlCallError as error:
-        if error.code in (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND):
+        if error.code in absent:
             return None
         raise

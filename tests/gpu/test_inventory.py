@@ -280,6 +280,16 @@ def test_one_denial_is_no_evidence_that_there_is_none(make_node: MakeNode) -> No
         assert node.worker.inventory() == expected, (function, code)
 
 
+def test_mig_devices_that_go_while_they_are_asked_are_passed_over(make_node: MakeNode) -> None:
+    """And so are libraries that take no MIG device's handle for a process list: the GPU has told of its processes."""
+    node = make_node("1xH100-80GB-HBM3")
+    node.run(0, node.apply("3g.40gb 1g.10gb").gpus[0].instances[0])
+    expected = node.worker.usage()
+    # The GPU itself is asked first, in two calls, and then each of its two devices, twice.
+    node.gpus.fail("nvmlDeviceGetComputeRunningProcesses_v3", INVALID_ARGUMENT, nth=3, times=4)
+    assert node.worker.usage() == expected
+
+
 def test_instances_that_cannot_be_listed_are_not_taken_for_none(make_node: MakeNode) -> None:
     node = make_node("1xA100-SXM4-80GB")
     node.apply("1g.10gb")
