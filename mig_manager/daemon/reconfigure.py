@@ -243,6 +243,7 @@ class Run:
         self._gpus.claim()
         self._fleet.confirm()
         self._report.change(Phase.CORDONING, self._cordon, within=self._fleet.grace_s)
+        self._report.require_reserved()
         self._fleet.seal()
         logger.info("the node is cordoned, and the journal written")
         self._follow(undo)

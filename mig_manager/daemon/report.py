@@ -33,7 +33,7 @@ from mig_manager.daemon.status import (
 )
 from mig_manager.daemon.wish import Wish
 from mig_manager.daemon.words import plan_in_words
-from mig_manager.errors import Reason
+from mig_manager.errors import MigManagerError, Reason
 from mig_manager.planning.plan import NodePlan
 from mig_manager.planning.state import Inventory
 
@@ -109,7 +109,7 @@ class Report:
         self._told = ""
         self.journal: Journal | None = None
         self._journalled = False
-        """Whether the Node has had a journal since the run began."""
+        """Whether the API server has taken a journal since the run began, or the Node had one."""
         self.node = self._opened(meta)
         self.journal = Journal.from_annotations(self.node.meta.annotations)
         if self.journal is not None:
@@ -130,7 +130,8 @@ class Report:
     @node.setter
     def node(self, node: Node) -> None:
         self._node = node
-        self._journalled = self._journalled or JOURNAL_ANNOTATION in node.meta.annotations
+        held = self.journal is not None or JOURNAL_ANNOTATION in node.meta.annotations
+        self._journalled = self._journalled or held
 
     @property
     def phase(self) -> Phase:
@@ -198,6 +199,22 @@ class Report:
             node=newer(self.node, self.latest()),
             uid=self.node.meta.uid,
         )
+
+    def require_reserved(self) -> None:
+        """Come back only if the Node, as the last answer shows it, is cordoned and has the journal.
+
+        Raises:
+            MigManagerError: ApiError; somebody has taken them off in the very request that brought them.
+        """
+        missing = [] if self.node.unschedulable else ["the cordon"]
+        if JOURNAL_ANNOTATION not in self.node.meta.annotations:
+            missing.append(f"the annotation {JOURNAL_ANNOTATION}")
+        if missing:
+            raise MigManagerError(
+                Reason.API_ERROR,
+                f"The Node was changed, but {' and '.join(missing)} did not stay on it, as where an admission webhook"
+                " takes them off. No GPU is changed without them.",
+            )
 
     def let_pods_in(self, taint: str) -> None:
         """Take the start-up taint with that key off; nothing is sent where the Node has none."""
@@ -306,10 +323,11 @@ class Report:
         )
 
     def _forget_what_never_was(self) -> None:
-        """A journal that the Node has never had was refused, and with it the cordon that it speaks of."""
+        """A journal that the API server has never taken was refused, and with it the cordon that it speaks of."""
         if self.journal is not None and not self._journalled:
-            self.node = self._client.get(deadline=self._deadline())
-            self.journal = Journal.from_annotations(self.node.meta.annotations)
+            node = self._client.get(deadline=self._deadline())
+            self.journal = Journal.from_annotations(node.meta.annotations)
+            self.node = node
 
     def _patch(self, change: NodeChange) -> None:
         self.node = self._client.patch(change, deadline=self._deadline(), uid=self.node.meta.uid)
