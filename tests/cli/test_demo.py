@@ -224,20 +224,34 @@ def test_the_story_suits_every_model(model: GpuModel) -> None:
 # The cluster that stays up
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+@contextmanager
+def served(tmp_path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """A demo that serves: its process, what it says, and its kubeconfig."""
-    with started(tmp_path, "--serve", "--directory", tmp_path / "cluster") as process:
-        said = lines_until(process, "The log of the daemon")
+    with started(tmp_path, "--serve", "--directory", tmp_path / "cluster", *options) as process:
+        said = lines_until(process, "Ctrl-C ends it")
         kubeconfig = re.search(r"^ +export KUBECONFIG=(\S+)$", said, flags=re.MULTILINE)
         assert kubeconfig is not None
         yield process, said, kubeconfig[1]
 
 
-def test_kubectl_drives_the_cluster_that_stays_up(
-    served: tuple[subprocess.Popen[str], str, str], tmp_path: Path
+@pytest.fixture
+def serving(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """One that shows the log of its daemon."""
+    with served(tmp_path) as demo:
+        yield demo
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """One that does not."""
+    with served(tmp_path, "--quiet") as demo:
+        yield demo
+
+
+def test_kubectl_drives_the_cluster_that_stays_up_and_no_daemon_outlives_it(
+    quiet: tuple[subprocess.Popen[str], str, str], tmp_path: Path
 ) -> None:
-    process, said, kubeconfig = served
+    process, said, kubeconfig = quiet
 
     def ask(*words: str, **environment: str) -> str:
         return kubectl(kubeconfig, *words, **environment)
@@ -267,7 +281,9 @@ def test_kubectl_drives_the_cluster_that_stays_up(
     editor.chmod(0o755)
     assert ask("edit", *map_words, KUBE_EDITOR=str(editor)) == "configmap/mig-manager-layouts edited\n"
     ask("label", "node", "gpu-node-1", "nvidia.com/mig.config=mixed", "--overwrite")
-    lines_until(process, "SUCCESS .*mixed: applied")
+    offers = r"jsonpath={.status.allocatable.nvidia\.com/mig-1g\.10gb}=4"
+    ask("wait", "node/gpu-node-1", f"--for={offers}", f"--timeout={WAIT_S}s")
+    state_becomes("success", "mixed")
     node = json.loads(ask("get", "node", "gpu-node-1", "-o", "json"))
     assert node["status"]["allocatable"]["nvidia.com/mig-1g.10gb"] == "4"
 
@@ -282,17 +298,17 @@ def test_kubectl_drives_the_cluster_that_stays_up(
     assert pod not in ask("get", "pods", "-n", "ml", "-o", "name")
     assert re.search(r"Reconfiguring +node/gpu-node-1 +mixed: ", ask("get", "events"))
 
-    assert end(process, signal.SIGTERM) == (0, "")
+    assert end(process, signal.SIGKILL)[0] == -signal.SIGKILL
     assert {"kubeconfig", "daemon.log", "gpus.json"} <= {
         path.name for path in Path(kubeconfig).parent.iterdir()
     }
-    assert re.search("SUCCESS .*mixed: applied", Path(kubeconfig).with_name("daemon.log").read_text())
+    assert re.search("SUCCESS .*all-1g.10gb: applied", Path(kubeconfig).with_name("daemon.log").read_text())
 
 
 def test_a_daemon_that_dies_in_a_run_is_started_again_and_goes_on(
-    served: tuple[subprocess.Popen[str], str, str], capsys: pytest.CaptureFixture[str]
+    serving: tuple[subprocess.Popen[str], str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    process, said, kubeconfig = served
+    process, said, kubeconfig = serving
     assert f"kill -9 {daemon_of(process).pid} " in said
     budget = ("pdb", "training", "--selector=app=training", "--min-available=1")
     kubectl(kubeconfig, "-n", "ml", "create", *budget)
@@ -333,12 +349,6 @@ def test_ctrl_c_in_the_story_leaves_nothing_behind(tmp_path: Path) -> None:
         lines_until(process, "1 of 5")
         assert end(process, signal.SIGINT) == (130, "")
     assert list((tmp_path / "tmp").iterdir()) == []
-
-
-def test_the_daemon_does_not_outlive_a_demo_that_is_killed(tmp_path: Path) -> None:
-    with started(tmp_path, "--serve", "--quiet") as process:
-        lines_until(process, "Ctrl-C ends it")
-        assert end(process, signal.SIGKILL)[0] == -signal.SIGKILL
 
 
 # Bad input
