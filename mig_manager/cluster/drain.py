@@ -34,6 +34,8 @@ class DrainReport:
 
     gone: tuple[Pod, ...]
     """Pods that were in the way and are gone."""
+    released: tuple[Pod, ...]
+    """Pods that were in the way, do not end, and hold nothing any more."""
     left: tuple[Pod, ...]
     """DaemonSet and mirror pods that are still in the way: no drain touches them."""
 
@@ -70,7 +72,7 @@ def drain(
     """
     if options.mode is DrainMode.OFF:
         refuse_if_off(victims(), options)
-        return DrainReport((), tuple(victims()))
+        return DrainReport((), (), tuple(victims()))
     pool = ThreadPoolExecutor(options.parallel, thread_name_prefix="drain")
     try:
         return _Drain(api, pods, victims, options, signal, pool, hindered, evicted, released, answered).run()
@@ -137,7 +139,10 @@ class _Drain:
         while True:
             seen = self._look()
             if not self._cases:
-                return DrainReport(tuple(self._gone), self._left)
+                present = self._pods.objects
+                endless = [pod for pod in self._gone if pod.uid in self._set_aside and pod.uid in present]
+                gone = [pod for pod in self._gone if pod not in endless]
+                return DrainReport(tuple(gone), tuple(endless), self._left)
             self._collect()
             if self._options.mode is not DrainMode.WAIT:
                 self._act()
@@ -272,14 +277,13 @@ class _Drain:
         )
         reasons = "; ".join(f"pod {case.pod}: {case.obstacle}" for case in cases[:5])
         more = f"; and {len(cases) - 5} more" if len(cases) > 5 else ""
-        hint = (
-            " Delete such pods yourself, or allow it in the settings."
-            if any(self._options.held_back(case.pod) for case in cases)
-            else ""
+        ends = (
+            "Nothing was evicted." if self._rehearsing else "",
+            self._options.remedy(c.pod for c in cases),
         )
-        nothing = " Nothing was evicted." if self._rehearsing else ""
         return MigManagerError(
-            Reason.EVICTION_BLOCKED, f"Evictions were {how}: {reasons or 'no answer'}{more}.{nothing}{hint}"
+            Reason.EVICTION_BLOCKED,
+            " ".join((f"Evictions were {how}: {reasons or 'no answer'}{more}.", *filter(None, ends))),
         )
 
     def _stuck_in_words(self, stuck: Sequence[Pod]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -55,11 +55,30 @@ class DrainOptions:
 
     def held_back(self, pod: Pod) -> str:
         """Why these options do not let a pod go, in words; empty if they do."""
-        if pod.bare and not self.bare_pods:
+        if self._bare(pod):
             return "it has no controller that would bring it back"
-        if pod.empty_dir and not self.empty_dirs:
+        if self._loses_data(pod):
             return "it keeps data in an emptyDir volume, which would be lost"
         return ""
+
+    def remedy(self, pods: Iterable[Pod]) -> str:
+        """What lets those go that these options hold back, as a sentence; empty if there are none."""
+        pods = tuple(pods)
+        allowing = [
+            setting
+            for setting, held in (
+                ("MIG_MANAGER_EVICT_BARE_PODS=true", self._bare),
+                ("MIG_MANAGER_EVICT_EMPTY_DIR_PODS=true", self._loses_data),
+            )
+            if any(held(pod) for pod in pods)
+        ]
+        return f"Delete such pods yourself, or set {' and '.join(allowing)}." if allowing else ""
+
+    def _bare(self, pod: Pod) -> bool:
+        return pod.bare and not self.bare_pods
+
+    def _loses_data(self, pod: Pod) -> bool:
+        return pod.empty_dir and not self.empty_dirs
 
 
 def refuse_if_off(pods: Sequence[Pod], options: DrainOptions) -> None:

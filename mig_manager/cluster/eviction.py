@@ -72,7 +72,10 @@ def _judged(error: ApiError, pod: Pod) -> Refusal | None:
         budget = next((text for reason, text in error.causes if reason == "DisruptionBudget"), None)
         words = "the API server asks to slow down" if budget is None else _budget_in_words(budget, pod)
         return Refusal(words, error.retry_after)
-    return Refusal(error.message, final=not error.passing, failure=error.status == 500)
+    answer = (
+        f"the API server answers {error.status}: {error.words.rstrip('.')}" if error.words else error.message
+    )
+    return Refusal(answer, final=not error.passing, failure=error.status == 500)
 
 
 def _budget_in_words(cause: str, pod: Pod) -> str:

@@ -28,6 +28,7 @@ class ApiError(MigManagerError):
         status_reason: str = "",
         causes: tuple[tuple[str, str], ...] = (),
         retry_after: float | None = None,
+        words: str = "",
     ) -> None:
         super().__init__(Reason.API_ERROR, message)
         self.status = status
@@ -38,9 +39,14 @@ class ApiError(MigManagerError):
         """Reason and message of each cause in the Status body: `("DisruptionBudget", "The dis...")`."""
         self.retry_after = retry_after
         """Seconds that the server asks to wait."""
+        self.words = words
+        """What the API server itself said, without the request; empty if there was no answer."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_api_error, (self.message, self.status, self.status_reason, self.causes, self.retry_after))
+        return (
+            _api_error,
+            (self.message, self.status, self.status_reason, self.causes, self.retry_after, self.words),
+        )
 
     @property
     def passing(self) -> bool:
@@ -62,9 +68,15 @@ def _api_error(
     status_reason: str,
     causes: tuple[tuple[str, str], ...],
     retry_after: float | None,
+    words: str,
 ) -> ApiError:
     return ApiError(
-        message, status=status, status_reason=status_reason, causes=causes, retry_after=retry_after
+        message,
+        status=status,
+        status_reason=status_reason,
+        causes=causes,
+        retry_after=retry_after,
+        words=words,
     )
 
 
@@ -98,6 +110,7 @@ def refusal(
             (str(c.get("reason", "")), str(c.get("message", ""))) for c in details.get("causes") or ()
         ),
         retry_after=float(seconds) if str(seconds).isdigit() else None,
+        words=message,
     )
 
 

@@ -57,7 +57,8 @@ class Hindrance:
                 f"These pods were told to end and are still there: {names}. {_UNTOUCHED}",
             )
         if found := obstacles(self.site.api, victims, options):
-            raise MigManagerError(Reason.EVICTION_BLOCKED, f"{'; '.join(found)}. {_UNTOUCHED}")
+            parts = (f"{'; '.join(found)}.", _UNTOUCHED, options.remedy(victims))
+            raise MigManagerError(Reason.EVICTION_BLOCKED, " ".join(filter(None, parts)))
         self.report.phase = Phase.FREEING_GPUS
         leaving = {pod.uid for pod in victims}
         holders = () if everyone else self.clearance.holders(plan)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from loguru import logger
 
 from mig_manager.cluster.claims import GPU_DRIVER, Claims, by_hardware
-from mig_manager.cluster.drain import drain
+from mig_manager.cluster.drain import DrainReport, drain
 from mig_manager.cluster.drainrules import DrainMode, DrainOptions
 from mig_manager.cluster.objects import Pod
 from mig_manager.cluster.operands import CLIENT_LABEL, Role
@@ -130,8 +130,8 @@ class Tenants:
         evicted: Callable[[Pod], None],
         *,
         everyone: bool = False,
-    ) -> Sequence[Pod]:
-        """Make those go that are in the way; gives those that are gone.
+    ) -> DrainReport:
+        """Make those go that are in the way.
 
         Of `everyone`, who comes later is not meant, unless the plan takes something from it: there are pods that
         tolerate every cordon, and would come again and again.
@@ -147,7 +147,7 @@ class Tenants:
             found |= {pod.uid: pod for pod in self.in_the_way(plan, inventory)}
             return sorted(found.values(), key=str)
 
-        gone = drain(
+        report = drain(
             self._site.api,
             self._pods,
             victims,
@@ -157,9 +157,9 @@ class Tenants:
             evicted=evicted,
             released=lambda pod: self._released(pod, plan),
             answered=lambda goes: self._site.counts.add(PODS_EVICTED if goes else EVICTION_RETRIES),
-        ).gone
+        )
         self.refuse_immovable(plan, inventory)
-        return gone
+        return report
 
     def _movable(self) -> Sequence[Pod]:
         """All that a drain can make go."""

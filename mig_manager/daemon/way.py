@@ -10,6 +10,7 @@ from dataclasses import replace
 from loguru import logger
 
 from mig_manager.cluster.claims import Claims
+from mig_manager.cluster.drain import DrainReport
 from mig_manager.cluster.drainrules import keep_coming
 from mig_manager.cluster.node import NodeChange
 from mig_manager.cluster.objects import Node, Pod
@@ -118,12 +119,13 @@ class Way:
         logger.info("in the way, and made to leave: {}", name_pods(pods))
         began = time.monotonic()
         with self._interrupts.free_to_start_over():
-            gone = self.tenants.leave(
+            report = self.tenants.leave(
                 plan, inventory, self._hindered, self._evicted(pods, everyone), everyone=everyone
             )
-        if gone:
-            logger.info("gone after {}: {}", span(time.monotonic() - began), name_pods(gone))
-            self._report.event("Drained", f"gone: {name_pods(gone)}")
+        if report.gone:
+            logger.info("gone after {}: {}", span(time.monotonic() - began), name_pods(report.gone))
+        if told := _drained_in_words(report):
+            self._report.event("Drained", told, warning=bool(report.released))
 
     def _evicted(self, pods: Sequence[Pod], everyone: bool) -> Callable[[Pod], None]:
         """What tells a pod why it has to go; of those that come later only the plan is known."""
@@ -226,3 +228,12 @@ class Way:
             if self._prove(self.tenants.held() | used).devices_lost != planned.devices_lost:
                 raise UsersChangedError
         self._report.say(Phase.FREEING_GPUS, f"Waiting: {in_words(holders)}")
+
+
+def _drained_in_words(report: DrainReport) -> str:
+    """Who has left the GPUs; empty for nobody."""
+    parts = (
+        f"gone: {name_pods(report.gone)}" if report.gone else "",
+        f"do not end, but hold no GPU any more: {name_pods(report.released)}" if report.released else "",
+    )
+    return "; ".join(filter(None, parts))

@@ -145,6 +145,7 @@ def test_a_pod_that_does_not_end_but_holds_nothing_is_not_waited_for(make_node: 
     node.becomes("balanced")
     assert "deletionTimestamp" in node.pods()[name]["metadata"]
     assert f"pod {NAMESPACE}/{name} does not end, but holds no GPU any more" in node.logged()
+    node.wait_event("Drained", f"do not end, but hold no GPU any more: {NAMESPACE}/{name}")
     mark_stuck(node, NAMESPACE, name, None)
 
 
