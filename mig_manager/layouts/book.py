@@ -69,7 +69,8 @@ def resolve(layout: Layout, gpus: Sequence[GpuIdentity]) -> NodeTarget:
     """What a layout asks of each GPU of a node.
 
     A filter that no GPU passes is normal: that entry speaks of other nodes. `devices: all` means every
-    MIG-capable GPU that passes the filters. Where MIG shall be off, a GPU without MIG is passed over.
+    MIG-capable GPU that passes the filters, `devices: others` each of them that no entry without it selects.
+    Where MIG shall be off, a GPU without MIG is passed over.
 
     Raises:
         NothingSelectedError: INVALID_LAYOUT; no entry selects any GPU.
@@ -80,12 +81,17 @@ def resolve(layout: Layout, gpus: Sequence[GpuIdentity]) -> NodeTarget:
     chosen: dict[int, GpuTarget] = {}
     problems: list[tuple[Source, str]] = []
     satisfied = False
-    for entry in layout.entries:
+    taken: set[int] = set()
+    for entry in sorted(layout.entries, key=lambda entry: entry.devices == "others"):
         selected, missing = _select(entry, gpus, by_name)
+        if entry.devices == "others":
+            selected = [gpu for gpu in selected if gpu.index not in taken]
+        else:
+            taken.update(gpu.index for gpu in selected)
         problems.extend((entry.source, f"there is no GPU {name}; {_present(name, gpus)}") for name in missing)
         for gpu in selected:
             if not gpu.mig_capable:
-                if entry.mig_enabled and entry.devices != "all":
+                if entry.mig_enabled and entry.named:
                     problems.append(
                         (entry.source, f"GPU {gpu.index} ({gpu.model}) has no MIG mode to enable")
                     )
@@ -138,7 +144,7 @@ def _select(
     An entry whose filters no GPU passes speaks of another kind of node, and so do its indices.
     """
     passing = {gpu.index: gpu for gpu in gpus if _passes(entry, gpu)}
-    if entry.devices == "all" or not passing:
+    if isinstance(entry.devices, str) or not passing:
         return list(passing.values()), []
     named = [by_name.get(name) for name in entry.devices]
     selected = {gpu.index: gpu for gpu in named if gpu is not None and gpu.index in passing}

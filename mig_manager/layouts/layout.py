@@ -8,6 +8,9 @@ from typing import Literal
 
 from mig_manager.layouts.profile import MigProfile
 
+Devices = Literal["all", "others"] | tuple[int | str, ...]
+"""`others`: the GPUs with MIG that no entry without it selects."""
+
 _LABEL_VALUE = re.compile("[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
@@ -46,8 +49,8 @@ class PciFilter:
 class LayoutEntry:
     """One entry of a layout: which GPUs, and what they shall look like."""
 
-    devices: Literal["all"] | tuple[int | str, ...]
-    """`all`, or GPU indices, UUIDs (`GPU-...`) and PCI bus ids (`00000000:07:00.0`)."""
+    devices: Devices
+    """`all`, `others`, or GPU indices, UUIDs (`GPU-...`) and PCI bus ids (`00000000:07:00.0`)."""
     device_filter: tuple[PciFilter, ...]
     """Empty: every device id passes."""
     gpu_models: tuple[str, ...]
@@ -56,6 +59,11 @@ class LayoutEntry:
     mig_devices: tuple[tuple[MigProfile, int], ...]
     """Profiles as written with their counts, all greater than 0, larger profiles first."""
     source: Source
+
+    @property
+    def named(self) -> tuple[int | str, ...]:
+        """The GPUs that it names one by one."""
+        return () if isinstance(self.devices, str) else self.devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from mig_manager.layouts.book import LayoutBook
 from mig_manager.layouts.embedded import Place
 from mig_manager.layouts.fields import Field, FieldReader, is_null, joined
 from mig_manager.layouts.findings import Finding, LayoutFileError, clipped, hint
-from mig_manager.layouts.layout import Layout, LayoutEntry, PciFilter, Source
+from mig_manager.layouts.layout import Devices, Layout, LayoutEntry, PciFilter, Source
 from mig_manager.layouts.models import model_words
 from mig_manager.layouts.profile import MigProfile, ProfileSyntaxError
 from mig_manager.layouts.selectors import guess_filter, parse_bus_id, parse_filter, parse_uuid
@@ -28,7 +27,7 @@ _FALSE = frozenset({"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "
 _MODEL_NAME = re.compile("[A-Za-z]{1,3}[0-9]{2,4}(?![0-9A-Fa-f])")
 _INDEX = re.compile(r"0|[1-9][0-9]{0,5}")
 _COUNT = re.compile(r"[0-9]{1,6}")
-_DEVICES = "all, or a list of GPU indices, UUIDs (GPU-...) and PCI bus ids"
+_DEVICES = "all, others, or a list of GPU indices, UUIDs (GPU-...) and PCI bus ids"
 _FILTERS = (
     "a PCI device id such as 0x20B010DE, or 0x20B010DE:0x134F10DE with a subsystem id, or a list of them"
 )
@@ -144,12 +143,14 @@ class _Reader(FieldReader):
             return None
         return LayoutEntry(devices, filters, models, enabled, profiles, Source(self.file, node.line))
 
-    def devices(self, found: Field | None, path: str) -> Literal["all"] | tuple[int | str, ...]:
+    def devices(self, found: Field | None, path: str) -> Devices:
         if found is None:
             return ()
         node = found.value
         if isinstance(node, ScalarNode) and node.text == "all":
             return "all"
+        if isinstance(node, ScalarNode) and node.text == "others":
+            return "others"
         if isinstance(node, ListNode):
             read = [
                 self.device(item, item.line, f"{path}[{at}]")
@@ -280,7 +281,7 @@ def _device_hint(text: str) -> str:
         return f"; did you mean [{', '.join(re.findall('[0-9]+', word))}]?"
     if _INDEX.fullmatch(word):
         return f"; did you mean {word}, without quotes?"
-    return hint(nearest(word, ("all",), 1))
+    return hint(nearest(word, ("all", "others"), 1))
 
 
 def _filter_hint(text: str) -> str:

@@ -9,7 +9,7 @@ from mig_manager.layouts.schema import LayoutFileError, parse_layouts
 
 HEAD = "version: v1\nmig-configs:\n"
 OFF = "{devices: all, mig-enabled: false}"
-DEVICES = "all, or a list of GPU indices, UUIDs (GPU-...) and PCI bus ids"
+DEVICES = "all, others, or a list of GPU indices, UUIDs (GPU-...) and PCI bus ids"
 FILTERS = (
     "a PCI device id such as 0x20B010DE, or 0x20B010DE:0x134F10DE with a subsystem id, or a list of them"
 )

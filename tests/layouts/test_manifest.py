@@ -95,10 +95,13 @@ NOTHING = "holds no layout file: no text of its ConfigMaps has mig-configs"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (config_map(BROKEN), ["f:10: mig-configs.off[0].devices: found some; allowed: all, or a list"]),
+        (
+            config_map(BROKEN),
+            ["f:10: mig-configs.off[0].devices: found some; allowed: all, others, or a list"],
+        ),
         (
             f"{DEPLOYMENT}---\n{config_map(BROKEN)}",
-            ["f:14: mig-configs.off[0].devices: found some; allowed: all, or a list"],
+            ["f:14: mig-configs.off[0].devices: found some; allowed: all, others, or a list"],
         ),
         (
             config_map(BROKEN, name="a") + "---\n" + config_map(BROKEN, name="b"),

@@ -94,6 +94,49 @@ def test_an_entry_whose_filter_no_gpu_passes_speaks_of_other_nodes(devices: str)
 
 
 @pytest.mark.parametrize(
+    ("gpus", "entries", "expected"),
+    [
+        (EIGHT, [f"devices: [4, 5, 6, 7], {ON}", f"devices: others, {OFF}"], "off off off off 7 7 7 7"),
+        (EIGHT, [f"devices: others, {OFF}", f"devices: [0, 7], {ON}"], "7 off off off off off off 7"),
+        (MIXED, [f"devices: [0], {ON}", f"devices: others, {OFF}"], "7 off - off"),
+        (MIXED, [f"devices: [0, 2], {OFF}", f"devices: others, {ON}"], "off 7 - 7"),
+        (MIXED, [f"devices: [0], {ON}", f"devices: others, device-filter: {A100}, {OFF}"], "7 off - -"),
+        (
+            MIXED,
+            [
+                f"devices: [0], {ON}",
+                f"devices: others, gpu-model: H100-80GB-HBM3, {ON}",
+                f"devices: others, device-filter: {A100}, {OFF}",
+            ],
+            "7 off - 7",
+        ),
+        (
+            MIXED,
+            [f"devices: [5], device-filter: 0x20B710DE, {ON}", f"devices: others, {OFF}"],
+            "off off - off",
+        ),
+        ("2xA30", [f"devices: all, {ON}", f"devices: others, {OFF}"], "7 7"),
+        ("1xT4", [f"devices: others, {OFF}"], "-"),
+    ],
+)
+def test_an_entry_for_the_others_means_those_that_no_further_entry_selects(
+    gpus: str, entries: list[str], expected: str
+) -> None:
+    here = node(gpus)
+    target = resolve(layout(*entries), here)
+    wanted = {t.gpu.index: str(len(t.devices)) if t.mig_enabled else "off" for t in target.gpus}
+    assert " ".join(wanted.get(gpu.index, "-") for gpu in here) == expected
+
+
+def test_two_entries_for_the_others_that_ask_one_gpu_for_different_things_conflict() -> None:
+    entries = f"devices: [0], {ON}", f"devices: others, {OFF}", f"devices: others, {OTHER}"
+    (line,) = refusal(node("2xA100-SXM4-80GB"), *entries)
+    assert line.startswith(
+        "f:6: layout x: this entry asks for 2x 3g.40gb on GPU 1, but the one at f:5 asks for MIG off"
+    )
+
+
+@pytest.mark.parametrize(
     "pair",
     [
         (f"devices: all, {ON}", f"devices: [0], {ON}"),

@@ -207,7 +207,7 @@ def _excused(layout: Layout, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _names_boards(entry: LayoutEntry) -> bool:
-    return entry.devices != "all" and any(isinstance(device, str) for device in entry.devices)
+    return any(isinstance(device, str) for device in entry.named)
 
 
 def _refusals(target: NodeTarget, kind: NodeKind) -> _Findings:
