@@ -151,14 +151,12 @@ class MemoryStore:
                 _carry(old["metadata"], meta, key)
             if new == old:
                 return copy_json(old)
-            new = copy_json(new)
             if resource in WITH_GENERATION and new.get("spec") != old.get("spec"):
-                new["metadata"]["generation"] = old["metadata"].get("generation", 1) + 1
-            if _is_finished(new):
-                self._record("DELETED", resource, new, old)
-            else:
-                self._record("MODIFIED", resource, new, old)
-            return copy_json(new)
+                meta["generation"] = old["metadata"].get("generation", 1) + 1
+            stored = copy_json(new)
+            self._record("DELETED" if _is_finished(stored) else "MODIFIED", resource, stored, old)
+            meta["resourceVersion"] = stored["metadata"]["resourceVersion"]
+            return new
 
     def delete(
         self, resource: Resource, namespace: str | None, name: str, *, grace_seconds: int | None = None

@@ -247,11 +247,8 @@ class SimulatedCluster:
         self.wait_for(self._ready, "operands and resources of the node", timeout=timeout)
 
     def node_object(self) -> Object:
-        """The Node as it is now; KeyError if it was deleted."""
-        found = self.store.get(NODES, None, self.node)
-        if found is None:
-            raise KeyError(self.node)
-        return found
+        """The Node as it is now, to read, never to modify; KeyError if it was deleted."""
+        return {each["metadata"]["name"]: each for each in self.store.snapshot(NODES)[0]}[self.node]
 
     def allocatable(self) -> dict[str, int]:
         """The extended resources that the Node offers, those with 0 too."""
