@@ -69,8 +69,7 @@ def render(state: NodeState) -> None:
     table = f"{directory}/proc/driver/nvidia-caps/mig-minors"
     if not os.path.exists(table):
         _write(table, f"={_mig_minors(state)}")
-    with open(manifest, "w", encoding="utf-8") as file:
-        file.write(f"{version}\n{json.dumps(wanted)}")
+    _write(manifest, f"={version}\n{json.dumps(wanted)}")
 
 
 def _write(path: str, content: str) -> None:
@@ -78,7 +77,7 @@ def _write(path: str, content: str) -> None:
     if not os.path.isdir(directory):
         os.makedirs(directory, exist_ok=True)
     kind, text = content[0], content[1:]
-    # A reader must never see half a file.
+    # A reader must never see half a file, also where the writer is killed.
     new = f"{directory}/.{name}.new"
     with suppress(FileNotFoundError):  # of a writer that was killed
         os.unlink(new)
