@@ -44,6 +44,8 @@ class Hardware:
     """Resets exactly these GPUs, and those that have to be reset with them, with one command."""
     window_s: float = 0.0
     """How long processes may take to let go of what changes."""
+    refuse: Callable[[NodePlan], None] = lambda plan: None
+    """Raises MigManagerError where the host lets no such plan succeed."""
 
     @contextmanager
     def cleared(self, plan: NodePlan) -> Iterator[Callable[[], str]]:
@@ -53,6 +55,7 @@ class Hardware:
             MigManagerError: as `Clearance.prove` and `Clearance.obtain`.
         """
         self.clearance.prove(plan)
+        self.refuse(plan)
         with self.clearance:
             self.clearance.obtain(plan, self.window_s, hindered=_tell_holders)
             yield partial(self.clearance.who, plan)
@@ -111,7 +114,7 @@ def _alone(source: NvmlSource, change: bool) -> AbstractContextManager[None]:
 def _real(
     driver_root: Path | None, reset_command: tuple[str, ...] | None, change: bool
 ) -> Iterator[Hardware]:
-    from mig_manager.daemon.driver import new_clearance, new_worker, reset
+    from mig_manager.daemon.driver import new_clearance, new_drm, new_worker, refuse_while_drm_holds, reset
     from mig_manager.daemon.settings import SettingsError, load_settings
 
     given: dict[str, Any] = {"node_name": "this-machine"}
@@ -126,8 +129,16 @@ def _real(
     worker = new_worker(settings)
     try:
         with _alone(worker.source, change), worker:
-            clearance = new_clearance(settings, worker)
-            yield Hardware(worker, clearance, partial(reset, settings, clearance), settings.holder_window)
+            clearance, drm = new_clearance(settings, worker), new_drm(settings)
+            yield Hardware(
+                worker,
+                clearance,
+                partial(reset, settings, clearance, drm),
+                settings.holder_window,
+                partial(refuse_while_drm_holds, settings),
+            )
+            if drm.problem:
+                complain(drm.problem)
     except NvmlCallError as error:
         if error.code not in (DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND):
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from loguru import logger
@@ -18,8 +19,10 @@ from mig_manager.gpu.worker import GpuWorker, uncounted
 from mig_manager.host.cdi import refresh_cdi
 from mig_manager.host.devicenodes import create_capability_nodes
 from mig_manager.host.driver import find_library
+from mig_manager.host.drm import MODULE, DrmModule, refuse_while_it_sets_modes
 from mig_manager.host.reset import reset_gpus
 from mig_manager.layouts.layout import GpuIdentity
+from mig_manager.planning.plan import NodePlan
 
 _LINGER_S = 1.0
 """The reads of a run follow each other within a moment; between two runs there is no worker."""
@@ -60,20 +63,32 @@ def new_clearance(
     return Clearance(worker, files, ignored=settings.holders_ignored, note=note, pod_name=pod_name)
 
 
-def reset(settings: Settings, clearance: Clearance, gpus: Sequence[GpuIdentity]) -> None:
+def new_drm(settings: Settings, note: Callable[[], None] = lambda: None) -> DrmModule:
+    """What takes nvidia_drm away for a reset; for `note` see DrmModule."""
+    return DrmModule(settings.modprobe_command, sys=settings.sys_root, root=settings.driver_root, note=note)
+
+
+def refuse_while_drm_holds(settings: Settings, plan: NodePlan) -> None:
+    """Refuse a plan whose resets nvidia_drm keeps from working. Raises MigManagerError: GPU_IN_USE."""
+    if not settings.unload_drm and MODULE not in settings.holders_ignored:
+        refuse_while_it_sets_modes(plan, settings.sys_root)
+
+
+def reset(settings: Settings, clearance: Clearance, module: DrmModule, gpus: Sequence[GpuIdentity]) -> None:
     """Reset exactly these GPUs, and those that have to be reset with them, with the command of the settings.
 
-    Raises what `Clearance.let_go`, `Clearance.join` and `reset_gpus` raise.
+    Raises what `Clearance.let_go`, `Clearance.join`, `DrmModule.unloaded` and `reset_gpus` raise.
     """
     clearance.let_go(gpus)
-    reset_gpus(
-        settings.reset_command,
-        gpus,
-        root=settings.driver_root,
-        timeout_s=settings.reset_timeout,
-        join=clearance.join,
-        sys=settings.sys_root,
-    )
+    with module.unloaded() if settings.unload_drm else nullcontext():
+        reset_gpus(
+            settings.reset_command,
+            gpus,
+            root=settings.driver_root,
+            timeout_s=settings.reset_timeout,
+            join=clearance.join,
+            sys=settings.sys_root,
+        )
 
 
 def publish_devices(settings: Settings) -> None:

@@ -12,7 +12,7 @@ from typing import Self
 
 from loguru import logger
 
-from mig_manager.daemon.driver import new_clearance, reset
+from mig_manager.daemon.driver import new_clearance, new_drm, reset
 from mig_manager.daemon.journal import Journal, gpus_before
 from mig_manager.daemon.measures import INSTANCES
 from mig_manager.daemon.site import Site
@@ -43,6 +43,7 @@ class Hardware:
         *,
         recovering: Journal | None,
         note: Callable[[Sequence[GpuIdentity]], None],
+        note_drm: Callable[[], None],
         pod_name: Callable[[str], str | None],
     ) -> None:
         """Prepare for a run; nothing is started yet.
@@ -51,13 +52,16 @@ class Hardware:
             site: the node.
             recovering: the journal of a run that an earlier process could not finish.
             note: called before the persistence mode of GPUs is switched off, so that the journal knows.
+            note_drm: called in the same way before nvidia_drm is unloaded.
             pod_name: gives a pod's namespace and name by its UID; None where it is not known.
         """
         self._site = site
         self._worker = site.new_worker()
         self.clearance = new_clearance(site.settings, self._worker, note, pod_name)
         """Makes way for the change. A context manager: its end puts persistence modes back."""
-        self._reset = partial(reset, site.settings, self.clearance)
+        self.drm = new_drm(site.settings, note_drm)
+        """The kernel module nvidia_drm, as far as it is taken away for a reset."""
+        self._reset = partial(reset, site.settings, self.clearance, self.drm)
         self._recovering = recovering
         self._target: NodeTarget | None = None
         self._plan: NodePlan | None = None
@@ -124,6 +128,8 @@ class Hardware:
         if self._recovering is not None:
             self.changed = self.worked = gpus_before(self.inventory) != self._recovering.gpus
             switched = self._recovering.persistence
+            if self._recovering.drm:
+                self.drm.adopt()
             self.clearance.adopt([each.gpu for each in self.inventory.gpus if each.gpu.uuid in switched])
         return self.inventory
 

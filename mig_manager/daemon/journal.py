@@ -38,6 +38,8 @@ class Journal:
     """Deploy labels that we paused, with their values before."""
     persistence: tuple[str, ...] = ()
     """UUIDs of the GPUs whose persistence mode we switched off."""
+    drm: bool = False
+    """Whether the kernel module nvidia_drm may have been unloaded by us."""
     services: tuple[str, ...] = ()
     """Units of the host's systemd that run unless we stop them, in the order in which we do."""
     reboot: Reboot | None = None
@@ -56,6 +58,7 @@ class Journal:
                 "services": list(self.services),
                 "gpus": list(self.gpus),
                 "persistence": list(self.persistence),
+                "drm": self.drm,
                 "reboot": self.reboot and asdict(self.reboot),
             },
             separators=(",", ":"),
@@ -81,6 +84,7 @@ class Journal:
                 gpus=tuple(values.get("gpus", ())),
                 operands=dict(values.get("operands", {})),
                 persistence=tuple(values.get("persistence", ())),
+                drm=bool(values.get("drm")),
                 services=tuple(map(str, values.get("services", ()))),
                 reboot=Reboot.from_values(values.get("reboot")),
             )

@@ -22,7 +22,7 @@ from mig_manager.cluster.wait import Deadline
 from mig_manager.cluster.watch import watch_pods
 from mig_manager.daemon.advertised import expected_resources, replicas_now, shapes_wanted
 from mig_manager.daemon.clients import GpuClients, with_role
-from mig_manager.daemon.driver import publish_devices
+from mig_manager.daemon.driver import publish_devices, refuse_while_drm_holds
 from mig_manager.daemon.fleet import Fleet, HeldBackError
 from mig_manager.daemon.fresh import Advertised
 from mig_manager.daemon.hardware import Hardware
@@ -86,6 +86,7 @@ class Run:
             site,
             recovering=report.journal,
             note=lambda gpus: self._way.note_persistence(gpus),
+            note_drm=lambda: self._way.note_drm(),
             pod_name=lambda uid: self._way.pod_name(uid),
         )
         self._services = HostServices(site.settings, report)
@@ -157,6 +158,7 @@ class Run:
             if plan.changes:
                 self._report.tell_plan(plan)
                 if self._reboot_for is None:
+                    refuse_while_drm_holds(self._site.settings, plan)
                     refuse_lasting_clients(self._site, self._report.node.meta.labels, plan)
                 self._services.prove()
                 self._look_first(undo, plan)
@@ -281,7 +283,8 @@ class Run:
         self._report.latest = lambda: resources.node
         self._way.follow(pods, self._kubelet, claims)
         self._clients = GpuClients(site, self._report, pods, resources, Slices(site, claims))
-        # Undone from the last to the first: the layout, persistence mode, the host's services, the cluster's clients.
+        # Undone from the last to the first: the layout, persistence mode and nvidia_drm, the host's services, the
+        # cluster's clients.
         undo.enter_context(self._clients_back(self._clients))
         undo.enter_context(self._services.back(self._gpus))
         undo.enter_context(self._way.persistence_back())

@@ -142,6 +142,15 @@ class Settings(BaseSettings):
         "`{addresses}` their PCI addresses.",
     )
     reset_timeout: Seconds = Field(default=180.0, description="How long a reset may take.")
+    unload_drm: bool = Field(
+        default=False,
+        description="Unload the kernel module nvidia_drm for each reset, which it would keep from working, and load it"
+        " again; not possible while a display uses it.",
+    )
+    modprobe_command: Words = Field(
+        default=("modprobe",),
+        description="Command that does so, run inside the driver root with `-r nvidia_drm` or `nvidia_drm` behind it.",
+    )
     with_reboot: bool = Field(
         default=False,
         validation_alias=_named("WITH_REBOOT", "with_reboot"),

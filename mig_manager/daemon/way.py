@@ -176,16 +176,28 @@ class Way:
 
         self._report.change(self._report.phase, lambda node: self._report.amend(node, with_uuids))
 
+    def note_drm(self) -> None:
+        """Write into the journal that nvidia_drm is about to be unloaded."""
+        self._report.change(
+            self._report.phase,
+            lambda node: self._report.amend(node, lambda journal: replace(journal, drm=True)),
+        )
+
     @contextmanager
     def persistence_back(self) -> Iterator[None]:
-        """However the block ends, GPUs whose persistence mode was switched off have it again."""
+        """However the block ends, nvidia_drm is loaded again, and GPUs have the persistence mode from before."""
+        drm = self._gpus.drm
         try:
             with self._gpus.clearance:
                 yield
         finally:
+            drm.bring_back()
             for problem in self._gpus.clearance.problems:
                 logger.error("{}", problem)
                 self._report.event("PersistenceModeOff", problem, warning=True)
+            if drm.problem:
+                logger.error("{}", drm.problem)
+                self._report.event("DrmModuleGone", drm.problem, warning=True)
 
     def _hindered(self, obstacle: str) -> None:
         self._report.say(Phase.DRAINING, obstacle)

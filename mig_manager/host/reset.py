@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mig_manager.errors import MigManagerError, Reason
 from mig_manager.host.commands import CommandError, Finished, run
+from mig_manager.host.drm import nvidia_drm
 from mig_manager.layouts.layout import GpuIdentity
 
 Join = Callable[[Sequence[str]], Sequence[GpuIdentity]]
@@ -116,30 +117,3 @@ def _reason(words: str) -> Reason:
     if "reboot" in lower:
         return Reason.REBOOT_REQUIRED
     return Reason.NVML_ERROR
-
-
-def nvidia_drm(sys: Path) -> str:
-    """Whether the kernel module nvidia_drm keeps GPUs open, and what to do, in words; empty if not.
-
-    It does with kernel mode setting, and while anybody uses it; no process shows up for that.
-    """
-    module = sys / "module/nvidia_drm"
-    users, modeset = _read(module / "refcnt"), _read(module / "parameters/modeset")
-    found = []
-    if users not in ("", "0"):
-        found.append(f"{users} user{'' if users == '1' else 's'}")
-    if modeset in ("Y", "1"):
-        found.append("mode setting on")
-    if not found:
-        return ""
-    return (
-        f"The kernel module nvidia_drm is loaded ({', '.join(found)}) and keeps GPUs open: unload it on the host"
-        " (modprobe -r nvidia_drm nvidia_modeset), or keep it from loading, and try again."
-    )
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -283,6 +283,10 @@ class SimulatedGpus:
                 raise TypeError(f"cannot change {', '.join(sorted(unknown))} of a running node")
             state["options"].update(options)  # type: ignore[typeddict-item]
 
+    def option(self, name: str) -> object:
+        """An option of the node as it is now, by its name in GpuOptions."""
+        return dict(self._store.read()["options"])[name]
+
     # What there is
 
     @property

@@ -196,6 +196,7 @@ class SimulatedCluster:
         """What `python -m mig_manager.daemon` needs, on top of its usual environment, to manage this node."""
         state = ["--state", str(self.gpus.path)]
         reset = [sys.executable, "-m", "mig_manager.simulation.nvidia_smi", *state]
+        modprobe = [sys.executable, "-m", "mig_manager.simulation.modprobe", *state]
         reboot = [sys.executable, "-m", "mig_manager.simulation.power", *state]
         return {
             "KUBECONFIG": str(self.daemon_kubeconfig),
@@ -211,6 +212,7 @@ class SimulatedCluster:
             "MIG_MANAGER_NVML_LOADER": "mig_manager.simulation.nvml:install",
             "MIG_MANAGER_NVML_ARGUMENT": str(self.gpus.path),
             "MIG_MANAGER_RESET_COMMAND": json.dumps([*reset, "-r", "-i", "{addresses}"]),
+            "MIG_MANAGER_MODPROBE_COMMAND": json.dumps(modprobe),
             "MIG_MANAGER_REBOOT_COMMAND": json.dumps(reboot),
             "MIG_MANAGER_PROC_ROOT": str(self.host / "proc"),
             "MIG_MANAGER_SYS_ROOT": str(self.host / "sys"),

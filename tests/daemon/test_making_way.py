@@ -138,6 +138,30 @@ def test_persistence_mode_is_on_again_after_a_reset_also_if_the_daemon_was_kille
     assert JOURNAL not in node.annotations
 
 
+def test_nvidia_drm_is_told_before_the_cordon_and_unloaded_for_the_reset_if_that_is_allowed(
+    make_node: MakeNode,
+) -> None:
+    """Also if the daemon was killed in between, it is loaded again."""
+    node = make_node(gpu_options={"drm": True})
+    gpus = node.cluster.gpus
+    node.start(**QUICK)
+    status = node.becomes("small", "failed")
+    assert (status["reason"], status["phase"]) == ("GpuInUse", "Validating")
+    assert "nvidia_drm is loaded (mode setting on)" in status["message"]
+    assert "MIG_MANAGER_UNLOAD_DRM=true" in status["message"]
+    assert not node.history.touched
+    node.kill()
+    with gpus.hold_calls("reset") as gate:
+        node.start(MIG_MANAGER_UNLOAD_DRM="true")
+        gate.wait(PATIENCE)
+        assert gpus.option("drm") is False
+        node.kill()
+    node.start(MIG_MANAGER_UNLOAD_DRM="true")
+    assert node.ended("small")["state"] == "success"
+    assert gpus.option("drm") is True
+    assert JOURNAL not in node.annotations
+
+
 def test_linked_gpus_are_reset_together_and_only_if_the_others_are_free(make_node: MakeNode) -> None:
     node = make_node(
         gpu_options={"grouped_resets": True},

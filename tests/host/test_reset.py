@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from mig_manager.errors import MigManagerError, Reason
-from mig_manager.host.reset import nvidia_drm, reset_gpus
+from mig_manager.host.drm import nvidia_drm
+from mig_manager.host.reset import reset_gpus
 from mig_manager.layouts.layout import GpuIdentity
 
 

@@ -122,7 +122,7 @@ def _files(state: NodeState, root: Path) -> Iterator[tuple[str, str]]:
         yield from _capabilities(gpu)
         yield from _pci(state, index, gpu)
     if state["options"]["drm"]:
-        yield "sys/module/nvidia_drm/refcnt", "=1\n"
+        yield "sys/module/nvidia_drm/refcnt", f"={state['options']['drm_users']}\n"
         yield "sys/module/nvidia_drm/parameters/modeset", "=Y\n"
     yield from _processes(state, root)
 

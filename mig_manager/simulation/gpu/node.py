@@ -46,6 +46,8 @@ class GpuOptions:
     """GPUs can only be reset all together (NVLink without a Fabric Manager)."""
     drm: bool = False
     """nvidia_drm holds the GPUs, so that none can be reset."""
+    drm_users: int = 0
+    """How many use nvidia_drm, such as a display: it cannot be unloaded then."""
     persistence: bool = False
     """Persistence mode is on at boot."""
     permission: Literal["full", "instances", "none"] = "full"
@@ -110,6 +112,7 @@ def new_state(models: Sequence[GpuModel], options: GpuOptions) -> NodeState:
             reboots=options.reboots,
             grouped_resets=options.grouped_resets,
             drm=options.drm,
+            drm_users=options.drm_users,
             permission=options.permission,
             mig_uuids=options.mig_uuids,
             instance_counts=dict(options.instance_counts),

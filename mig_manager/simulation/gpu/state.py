@@ -119,6 +119,7 @@ class OptionState(TypedDict):
     reboots: str
     grouped_resets: bool
     drm: bool
+    drm_users: int
     permission: str
     mig_uuids: str
     instance_counts: dict[str, int]

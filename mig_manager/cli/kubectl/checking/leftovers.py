@@ -65,6 +65,8 @@ def what_is_left(node: GpuNode, journal: Journal) -> str:
         parts.append(f"host units that may be stopped ({', '.join(journal.services)})")
     if journal.persistence:
         parts.append("persistence mode that may be off")
+    if journal.drm:
+        parts.append("the kernel module nvidia_drm that may not be loaded")
     parts.append("GPUs that may have neither the old layout nor the new one")
     return "; ".join(parts)
 
