@@ -39,7 +39,7 @@ docs: $(STAMP)
 # The documentation as a site, in build/site; a link that leads nowhere is an error.
 site: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # What comes from the settings and from the Helm chart: parts of the chart, and the plain manifests.
 manifests: $(STAMP)

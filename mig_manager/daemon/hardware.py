@@ -14,7 +14,7 @@ from loguru import logger
 
 from mig_manager.daemon.driver import new_clearance, new_drm, reset
 from mig_manager.daemon.journal import Journal, gpus_before
-from mig_manager.daemon.measures import INSTANCES
+from mig_manager.daemon.measures import GPU_CHANGES, INSTANCES
 from mig_manager.daemon.site import Site
 from mig_manager.daemon.words import span
 from mig_manager.errors import MigManagerError, Reason
@@ -159,8 +159,11 @@ class Hardware:
         assert self._target is not None
         self.worked = True
         calls, began = len(self._worker.calls), time.monotonic()
-        gpus = gpu_numbers([each.gpu.index for each in self.planned.gpus if each.changes])
+        indices = [each.gpu.index for each in self.planned.gpus if each.changes]
+        gpus = gpu_numbers(indices)
         logger.info("{}: the change begins", gpus)
+        for index in indices:
+            self._site.counts.add(GPU_CHANGES, str(index))
         try:
             who = partial(self.clearance.who, self.planned)
             self.inventory = repartition(

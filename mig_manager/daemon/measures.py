@@ -94,6 +94,12 @@ EVICTION_RETRIES = Measure(
     "counter",
     "Evictions (dry runs too) that were refused, so that they had to be tried again.",
 )
+GPU_CHANGES = Measure(
+    "mig_manager_gpu_changes_total",
+    "counter",
+    "Changes of a GPU that runs have begun, by its index; a GPU that is right already does not count.",
+    ("gpu",),
+)
 INSTANCES = Measure(
     "mig_manager_instances_total",
     "counter",
@@ -138,6 +144,7 @@ MEASURES = (
     PHASE_SECONDS,
     PODS_EVICTED,
     EVICTION_RETRIES,
+    GPU_CHANGES,
     INSTANCES,
     NVML_ERRORS,
     API_ERRORS,

@@ -67,6 +67,7 @@ def test_what_a_node_goes_through_is_to_be_scraped(make_node: MakeNode) -> None:
     assert seen["instances_total created"] == 14 + 4
     assert seen["instances_total destroyed"] == 10
     assert seen["instances_total kept"] == 4
+    assert seen["gpu_changes_total 0"] == seen["gpu_changes_total 1"] == 2
     assert seen["nvml_errors_total nvmlGpuInstanceDestroy NVML_ERROR_IN_USE"] == 1
     assert seen["api_errors_total 429 POST"] >= 1
     assert seen["watch_restarts_total pods"] == 1
