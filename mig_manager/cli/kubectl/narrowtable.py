@@ -10,6 +10,7 @@ from mig_manager.cli.kubectl.durations import age
 from mig_manager.cli.kubectl.standing import Standing
 from mig_manager.cli.kubectl.statuswords import (
     NONE,
+    aligned,
     layout_in_words,
     phase_in_words,
     progress_in_words,
@@ -56,10 +57,7 @@ def _cells(standing: Standing) -> tuple[str, ...]:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Text:
-    line = Text()
-    for number, (cell, width) in enumerate(zip(cells, widths, strict=False)):
-        line.append(f"{cell:<{width}}", style if number == _STATE else "")
-        line.append(_GAP)
+    line = aligned(cells[: len(widths)], widths, _GAP, _STATE, style)
     line.rstrip()
     return line
 

@@ -11,6 +11,7 @@ from mig_manager.cli.kubectl.narrowtable import narrow_lines
 from mig_manager.cli.kubectl.standing import Standing
 from mig_manager.cli.kubectl.statuswords import (
     NONE,
+    aligned,
     layout_in_words,
     models_in_words,
     phase_in_words,
@@ -82,10 +83,7 @@ class StatusTable:
         return (*cells, *_more(standing)) if self._wide else cells
 
     def _line(self, cells: Sequence[str], last: str, style: str = "") -> Text:
-        line = Text()
-        for number, (cell, width) in enumerate(zip(cells, self._widths, strict=True)):
-            line.append(f"{cell:<{width}}", style if number == _STATE else "")
-            line.append(_GAP)
+        line = aligned(cells, self._widths, _GAP, _STATE, style)
         line.append(last)
         line.rstrip()
         return line if self._width is None else clipped(line, self._width)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from rich.text import Text
 
 from mig_manager.cli.kubectl.standing import Standing, Use
 from mig_manager.daemon.status import State
@@ -14,6 +16,15 @@ _STYLES = {
     State.PENDING: "yellow",
     State.REBOOTING: "magenta",
 }
+
+
+def aligned(cells: Sequence[str], widths: Sequence[int], gap: str, coloured: int, style: str) -> Text:
+    """Cells of a row, padded, with the gap behind each; the one at `coloured` has the style."""
+    line = Text()
+    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        line.append(f"{cell:<{width}}", style if number == coloured else "")
+        line.append(gap)
+    return line
 
 
 def models_in_words(standing: Standing) -> str:
