@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from pynvml import NVML_ERROR_IN_USE, NVML_ERROR_UNKNOWN, NVML_SUCCESS
 
 from mig_manager.simulation.gpu.device import Device
-from mig_manager.simulation.gpu.faults import die, strike
+from mig_manager.simulation.gpu.faults import die, new_fault, strike
 from mig_manager.simulation.gpu.gate import Gate, pass_through
 from mig_manager.simulation.gpu.hostfiles import render
 from mig_manager.simulation.gpu.node import GpuOptions, new_state
 from mig_manager.simulation.gpu.picture import picture
 from mig_manager.simulation.gpu.record import CallRecord, append, read
 from mig_manager.simulation.gpu.resets import NOBODY, ResetRefusedError, holders, reset, restart
-from mig_manager.simulation.gpu.state import ClientState, FaultState, NodeState
+from mig_manager.simulation.gpu.state import ClientState, NodeState
 from mig_manager.simulation.gpu.statefile import StateFile, process_start
 
 if TYPE_CHECKING:
@@ -132,9 +132,9 @@ class SimulatedGpus:
         """
         with self._store.change() as state:
             state["faults"].append(
-                FaultState(
-                    function=function,
-                    code=code,
+                new_fault(
+                    function,
+                    code,
                     nth=nth,
                     times=times,
                     gpu=gpu,
@@ -142,8 +142,6 @@ class SimulatedGpus:
                     seconds=seconds,
                     kills=kills,
                     parent=parent,
-                    gate="",
-                    seen=0,
                 )
             )
 

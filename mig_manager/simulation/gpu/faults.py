@@ -28,6 +28,35 @@ class Fault:
 NO_FAULT = Fault()
 
 
+def new_fault(
+    function: str,
+    code: int | None,
+    *,
+    nth: int,
+    times: int | None,
+    gpu: int | None,
+    acts: bool = False,
+    seconds: float = 0.0,
+    kills: bool = False,
+    parent: bool = False,
+    gate: str = "",
+) -> FaultState:
+    """A fault that no call has come to yet."""
+    return FaultState(
+        function=function,
+        code=code,
+        nth=nth,
+        times=times,
+        gpu=gpu,
+        acts=acts,
+        seconds=seconds,
+        kills=kills,
+        parent=parent,
+        gate=gate,
+        seen=0,
+    )
+
+
 def strike(
     store: StateFile[NodeState], state: NodeState, function: str, gpu: int | None, changes: bool
 ) -> Fault:

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 from typing import Self
 
-from mig_manager.simulation.gpu.faults import Fault
-from mig_manager.simulation.gpu.state import FaultState, NodeState
+from mig_manager.simulation.gpu.faults import Fault, new_fault
+from mig_manager.simulation.gpu.state import NodeState
 from mig_manager.simulation.gpu.statefile import StateFile
 
 _POLL_S = 0.005
@@ -29,21 +29,8 @@ class Gate:
             self._path = Path(f"{store.path}.{self._name}")
             self._lock = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-            state["faults"].append(
-                FaultState(
-                    function=function,
-                    code=None,
-                    nth=nth,
-                    times=times,
-                    gpu=gpu,
-                    acts=False,
-                    seconds=0.0,
-                    kills=False,
-                    parent=False,
-                    gate=self._name,
-                    seen=0,
-                )
-            )
+            fault = new_fault(function, None, nth=nth, times=times, gpu=gpu, gate=self._name)
+            state["faults"].append(fault)
 
     def __enter__(self) -> Self:
         return self
